@@ -1,0 +1,1 @@
+"""Message brokers: the owners of stores, and the partitions' state machines. Pure, no I/O."""

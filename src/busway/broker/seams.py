@@ -1,0 +1,114 @@
+"""What a broker asks of the process around it, and of the gateways that it answers.
+
+`runtime/` fills these seams with threads, sockets and the machine's clock; `sim/` with a seeded
+scheduler and virtual time (D-35). Everything is a callback: no coroutine, so that a seed replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from busway.model.entities import Queue
+from busway.model.errors import BusError
+from busway.model.message import Message
+from busway.store.base import MessagingStore, StoreError, SubQueueKey
+
+T = TypeVar("T")
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Host(Protocol):
+    """Time, turn-taking and randomness."""
+
+    def now_ms(self) -> int:
+        """Broker time (D-25): milliseconds since 1970, never going back."""
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call once, after what is running now and before anything is waited for."""
+
+    def at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call once, when broker time has reached `due_ms`."""
+
+    def random_bytes(self, count: int) -> bytes: ...
+
+
+class StorePort(Protocol):
+    """The way to a store: its calls block, so somebody else makes them, in order (D-11)."""
+
+    def call(
+        self, operation: Callable[[MessagingStore], T], done: Callable[[T | StoreError], None]
+    ) -> None:
+        """Run `operation` on the store after all earlier ones; hand its outcome to `done`."""
+
+
+class Entities(Protocol):
+    """What the catalog knows, by incarnation; the newest version, None once deleted (D-16)."""
+
+    def get(self, incarnation: int) -> Queue | None: ...
+
+
+class Replies(Protocol):
+    """Where answers to staged commands go: one per link or request channel of a gateway.
+
+    A tag is the gateway's own number for the command. Calls arrive after the commit (MSG-2), many
+    tags in one call (D-10).
+    """
+
+    def committed(self, tags: list[int]) -> None: ...
+
+    def failed(self, tag: int, error: BusError) -> None:
+        """`error.refused` says that nothing was stored for certain: it may go elsewhere (D-4)."""
+
+
+class SettlementKind(Enum):
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    DEFER = "defer"
+    DEAD_LETTER = "dead-letter"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a client decided about a locked message (amqp.md section 10)."""
+
+    kind: SettlementKind
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Application properties to set; for a dead letter its reason and description are among them."""
+
+
+class Receiver(Protocol):
+    """A gateway's receiving link, as a partition sees it (D-22)."""
+
+    def deliver(self, grant: Grant, messages: list[Message]) -> None:
+        """Locked messages (peek-lock) or messages whose removal is committed (D-6)."""
+
+    def finished(self, grant: Grant) -> None:
+        """Nothing more comes on this grant: it is used up, recalled, or the partition is empty."""
+
+
+class Grant:
+    """A part of a link's credit, lent to one sub-queue: it may deliver `left` messages (D-22)."""
+
+    __slots__ = ("delete", "key", "left", "receiver", "reserved")
+
+    def __init__(self, receiver: Receiver, key: SubQueueKey, limit: int, *, delete: bool) -> None:
+        self.receiver = receiver
+        self.key = key
+        self.left = limit
+        self.delete = delete
+        """Receive-and-delete: reserved first, delivered when its removal is committed (D-6)."""
+        self.reserved = 0
+        """Messages of it whose removal is being committed."""
+
+
+class Watcher(Protocol):
+    """A gateway's fan-in, told when a sub-queue may have something to give (P-26)."""
+
+    def ready(self, key: SubQueueKey) -> None: ...

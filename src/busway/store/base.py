@@ -1,0 +1,210 @@
+"""The contract that every messaging store keeps.
+
+A store holds *sub-queues* (`SubQueueKey`: the main queue, dead-letter queue, ... of one partition of
+one incarnation of an entity) and the messages in them. Its owner, a broker, changes it only by
+`commit`, one batch at a time, numbered without gaps. All calls block; the runtime makes them in
+the store's own thread, one after the other, so a read sees every commit submitted before it (D-11).
+
+Outcomes of a commit (D-3): it returns, and then it is durable; or it raises
+`CommitRefused` (certainly not there), `CommitUnknown` (nobody knows: close, open again and compare
+`commit_number`) or `StoreFenced` (another owner has opened the store; never use this one again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from busway.model.message import Message, MessageState
+
+READ_ROWS_MAX = 1_000
+READ_BYTES_MAX = 4 * 1024 * 1024
+"""Each read is a short transaction of at most this many rows or bytes (D-11)."""
+
+
+class StoreError(Exception):
+    """Anything a store says instead of doing what it was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened or read now. Nothing was changed."""
+
+
+class CommitRefused(StoreError):
+    """The batch is certainly not in the store; a full disk, for example."""
+
+
+class CommitUnknown(StoreError):
+    """The batch may or may not be in the store. Close, open, and look at `commit_number`."""
+
+
+class StoreFenced(StoreError):
+    """Another owner holds a newer epoch. This handle may neither write nor answer any more (D-18)."""
+
+
+class SubQueueKind(IntEnum):
+    MAIN = 0
+    DEAD_LETTER = 1
+    TRANSFER = 2
+    TRANSFER_DEAD_LETTER = 3
+
+
+class SubQueueKey(NamedTuple):
+    """Names one sub-queue for all time: an incarnation is never reused (D-16)."""
+
+    incarnation: int
+    partition: int
+    kind: SubQueueKind
+
+
+@dataclass(slots=True)
+class Counters:
+    """What is in a sub-queue, exactly; a row of its own, updated in each commit (D-13)."""
+
+    next_counter: int = 1
+    """The next sequence number's low 48 bits. Only the main sub-queue numbers messages."""
+    active: int = 0
+    deferred: int = 0
+    scheduled: int = 0
+    bytes: int = 0
+    """Sum of `Message.size` over all states."""
+
+    def copy(self) -> Counters:
+        return Counters(self.next_counter, self.active, self.deferred, self.scheduled, self.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SubQueueRecord:
+    """One sub-queue as `open` finds it. `slot` is its short number within this store."""
+
+    slot: int
+    key: SubQueueKey
+    counters: Counters
+
+
+class Delete(NamedTuple):
+    slot: int
+    number: int
+
+
+class Update(NamedTuple):
+    """A message that stays where it is: its new state, count, expiry and changes."""
+
+    slot: int
+    number: int
+    state: MessageState
+    delivery_count: int
+    expires_ms: int | None
+    changes: bytes | None
+
+
+class Move(NamedTuple):
+    """A message that goes to another sub-queue of the same store, keeping its body (DLQ-2)."""
+
+    slot: int
+    number: int
+    to_slot: int
+    to_number: int
+    state: MessageState
+    delivery_count: int
+    enqueued_ms: int
+    expires_ms: int | None
+    changes: bytes | None
+
+
+@dataclass(slots=True)
+class Batch:
+    """All that one commit does. No message is named twice in one batch (D-1)."""
+
+    number: int
+    """Dense: one more than the last committed batch's."""
+    time_ms: int = 0
+    """Broker time when it was closed; a store never forgets the largest (D-25)."""
+    sub_queues: list[tuple[int, SubQueueKey]] = field(default_factory=list)
+    """Sub-queues used for the first time, with the slots that the owner chose for them."""
+    puts: list[tuple[int, Message]] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+    deletes: list[Delete] = field(default_factory=list)
+    counters: dict[int, Counters] = field(default_factory=dict)
+    """By slot: the counters as they are once this batch is in."""
+    purges: list[int] = field(default_factory=list)
+    """Slots whose incarnation has a tombstone: forget up to `PURGE_ROWS` rows of each (D-16)."""
+
+
+PURGE_ROWS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What `open` tells the new owner. Costs by sub-queues, not by messages (D-13)."""
+
+    store_id: str
+    epoch: int
+    commit_number: int
+    time_ms: int
+    """The largest `Batch.time_ms` ever committed."""
+    sub_queues: Sequence[SubQueueRecord]
+
+
+class Expiring(NamedTuple):
+    """One row of the expiry index, in the order of (expires_ms, slot, number)."""
+
+    expires_ms: int
+    slot: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryPage:
+    rows: Sequence[Expiring]
+    next_expires_ms: int | None
+    """When the first row after these expires; None if there is none."""
+
+
+class MessagingStore(Protocol):
+    """A durable place with atomic commits, held by one owner at a time."""
+
+    def open(self) -> Opened:
+        """Raise the epoch, which fences every earlier owner, and read what recovery needs.
+
+        Raises `StoreUnavailable`.
+        """
+
+    def commit(self, batch: Batch) -> None:
+        """Make the batch durable, whole or not at all."""
+
+    def read_page(
+        self,
+        slot: int,
+        after_number: int,
+        *,
+        state: MessageState | None = MessageState.ACTIVE,
+        rows: int = READ_ROWS_MAX,
+        size: int = READ_BYTES_MAX,
+    ) -> list[Message]:
+        """Messages of a sub-queue with a number above `after_number`, ascending.
+
+        At most `rows` of them and no more once `size` bytes are reached, but always one if there
+        is one. `state=None` takes all states (peek).
+        """
+
+    def read_numbers(self, slot: int, numbers: Sequence[int]) -> list[Message]:
+        """The messages of these numbers that are there, in the order asked."""
+
+    def read_expiring(
+        self, after: Expiring | None, until_ms: int, rows: int = READ_ROWS_MAX
+    ) -> ExpiryPage:
+        """Rows of the expiry index behind `after` that expire at or before `until_ms`.
+
+        Only active messages outside dead-letter queues are in that index (TTL-5, TTL-7, TTL-8):
+        whoever commits a message that must not expire commits it with `expires_ms=None`.
+        """
+
+    def free_bytes(self) -> int | None:
+        """Room left on the disk, None where there is no such limit (D-9)."""
+
+    def close(self) -> None:
+        """Give up the handle. Never raises."""
