@@ -1,0 +1,1 @@
+"""Where clients' connections end: links and requests become commands to partitions."""

@@ -1,0 +1,223 @@
+"""Who may do what: shared access signatures and the rights they carry (D-34, amqp.md 5 and 18).
+
+This file owns the one decision that AMQP and HTTP share: a token, the path it is used for and the
+rules of the namespace and its entities give `Access`, or a `BusError` with the reason. It knows
+nothing of connections; `cbs.py` keeps what was granted to each.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Flag
+from typing import Protocol
+from urllib.parse import unquote, unquote_plus
+
+from busway.model.errors import (
+    TOKEN_EXPIRED,
+    TOKEN_MALFORMED,
+    TOKEN_SCOPE_INVALID,
+    TOKEN_SIGNATURE_INVALID,
+    BusError,
+)
+
+TOKEN_PREFIX = "sharedaccesssignature "
+TOKEN_LENGTH_MAX = 4096
+"""A stranger's bytes: real tokens are below 500 characters."""
+
+
+class Right(Flag):
+    """What a rule may allow. `MANAGE` brings the other two (amqp.md 18)."""
+
+    NONE = 0
+    SEND = 1
+    LISTEN = 2
+    MANAGE = 4
+
+    @classmethod
+    def of(cls, claims: Iterable[str]) -> Right:
+        rights = cls.NONE
+        for claim in claims:
+            rights |= CLAIMS[claim.lower()]
+        return rights
+
+
+CLAIMS = {
+    "send": Right.SEND,
+    "listen": Right.LISTEN,
+    "manage": Right.MANAGE | Right.SEND | Right.LISTEN,
+}
+
+
+class AccessRule(Protocol):
+    """A shared access rule as the catalog keeps it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def primary_key(self) -> str: ...
+    @property
+    def secondary_key(self) -> str | None: ...
+    @property
+    def rights(self) -> Iterable[str]: ...
+
+
+class AccessRules(Protocol):
+    """The rules that can apply to a path."""
+
+    def namespace_rule(self, name: str) -> AccessRule | None: ...
+
+    def entity_rule(self, path: str, name: str) -> tuple[str, AccessRule] | None:
+        """The rule of the entity that `path` names or lies in, with that entity's path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one valid token allows until it expires."""
+
+    scope: str
+    """The normalised path that it covers, with what is below; empty for the whole namespace."""
+    rights: Right
+    expires_ms: int | None
+    """None for a password, which does not expire (SASL PLAIN)."""
+    rule_name: str
+    entity: str | None = None
+    """Set when an entity's own rule signed it: nothing outside that entity, whatever `sr` says."""
+
+    def allows(self, path: str, right: Right, now_ms: int, entity: str | None = None) -> bool:
+        """Whether `path` of the entity `entity` is open for `right` at this time."""
+        if self.expires_ms is not None and now_ms >= self.expires_ms:
+            return False
+        if right not in self.rights or not covers(self.scope, path):
+            return False
+        return self.entity is None or same_path(self.entity, path if entity is None else entity)
+
+
+def resource_path(uri: str, *, has_host: bool = True) -> str:
+    """The path of a resource URI or audience: without scheme, host, slashes and `/$management`.
+
+    `sr` without a scheme still starts with a host (`has_host`); an audience without one is a path.
+    """
+    text = unquote(uri)
+    _, separator, rest = text.partition("://")
+    if separator:
+        text = rest.partition("/")[2]
+    elif has_host:
+        text = text.partition("/")[2]
+    text = text.strip("/")
+    if text.lower() == "$management":
+        return ""
+    if text.lower().endswith("/$management"):
+        text = text[: -len("/$management")]
+    return text
+
+
+def covers(scope: str, path: str) -> bool:
+    """Equal, or a prefix that ends at a `/`; the bare host covers all; any case (D-34)."""
+    if not scope:
+        return True
+    scope, path = scope.lower(), path.lower()
+    return path == scope or path.startswith(scope + "/")
+
+
+def same_path(left: str, right: str) -> bool:
+    return left.lower() == right.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`SharedAccessSignature sr=..&sig=..&se=..&skn=..`, taken apart."""
+
+    resource: str
+    """Exactly as transmitted: the signature is over this text, however it was encoded."""
+    signature: str
+    expiry: str
+    rule_name: str
+    rule_name_as_sent: str
+
+    @property
+    def expires_ms(self) -> int:
+        return int(self.expiry) * 1000
+
+
+def is_signature(text: str) -> bool:
+    """A SAS token tells itself by its prefix; the `type` of put-token does not (amqp.md 5)."""
+    return text[: len(TOKEN_PREFIX)].lower() == TOKEN_PREFIX
+
+
+def parse(text: str) -> Token:
+    if not is_signature(text) or len(text) > TOKEN_LENGTH_MAX:
+        raise BusError(TOKEN_MALFORMED, detail="it is not a shared access signature")
+    fields: dict[str, str] = {}
+    for part in text[len(TOKEN_PREFIX) :].strip().split("&"):
+        name, _, value = part.partition("=")
+        fields[name.lower()] = value
+    missing = [name for name in ("sr", "sig", "se", "skn") if not fields.get(name)]
+    if missing:
+        raise BusError(TOKEN_MALFORMED, detail=f"it has no '{missing[0]}'")
+    # ASCII digits only: `int` would also take signs, spaces and underscores.
+    if not (fields["se"].isascii() and fields["se"].isdigit() and len(fields["se"]) <= 12):
+        raise BusError(TOKEN_MALFORMED, detail="its expiry is not a number")
+    as_sent = unquote_plus(fields["skn"])
+    return Token(
+        resource=fields["sr"],
+        signature=unquote(fields["sig"]),
+        expiry=fields["se"],
+        rule_name=unquote_plus(as_sent),  # Python encodes it twice
+        rule_name_as_sent=as_sent,
+    )
+
+
+def sign(resource: str, expiry: str, key: str) -> str:
+    """The signature over the `sr` text as transmitted; the key is its text, not its base64."""
+    digest = hmac.digest(key.encode(), f"{resource}\n{expiry}".encode(), "sha256")
+    return base64.b64encode(digest).decode()
+
+
+def _equal(left: str, right: str) -> bool:
+    return hmac.compare_digest(left.encode(), right.encode())
+
+
+def _keys(rule: AccessRule) -> list[str]:
+    return [key for key in (rule.primary_key, rule.secondary_key) if key]
+
+
+def _signed_by(token: Token, rule: AccessRule) -> bool:
+    # Both keys are always tried, so that time does not tell which one matched.
+    matches = [
+        _equal(sign(token.resource, token.expiry, key), token.signature) for key in _keys(rule)
+    ]
+    return any(matches)
+
+
+def verify(text: str, audience: str, rules: AccessRules, now_ms: int) -> Access:
+    """What the token allows for `audience`, a normalised path ("" is the whole namespace)."""
+    token = parse(text)
+    for name in dict.fromkeys((token.rule_name, token.rule_name_as_sent)):
+        namespace_rule = rules.namespace_rule(name)
+        if namespace_rule is not None and _signed_by(token, namespace_rule):
+            rule, entity = namespace_rule, None
+            break
+        found = rules.entity_rule(audience, name)
+        if found is not None and _signed_by(token, found[1]):
+            entity, rule = found
+            break
+    else:
+        # One text for an unknown rule and a wrong key: a stranger learns no rule names.
+        raise BusError(TOKEN_SIGNATURE_INVALID)
+    if token.expires_ms <= now_ms:
+        raise BusError(TOKEN_EXPIRED, expired_text=token.expiry)
+    scope = resource_path(token.resource)
+    if not covers(scope, audience):
+        raise BusError(TOKEN_SCOPE_INVALID, scope=scope, uri=audience)
+    return Access(audience, Right.of(rule.rights), token.expires_ms, rule.name, entity)
+
+
+def verify_password(rule_name: str, key: str, rules: AccessRules) -> Access:
+    """SASL PLAIN: rule name and key open the namespace as a token of it would (amqp.md 2)."""
+    rule = rules.namespace_rule(rule_name)
+    if rule is None or not any(_equal(key, own) for own in _keys(rule)):
+        raise BusError(TOKEN_SIGNATURE_INVALID)
+    return Access("", Right.of(rule.rights), None, rule.name)

@@ -1,0 +1,188 @@
+"""Shared access signatures: what opens what (D-34, amqp.md sections 5 and 18)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from busway.gateway import auth
+from busway.gateway.auth import Access, Right
+from busway.model.errors import BusError
+
+NOW_MS = 1_700_000_000_000
+LATER = "1700003600"
+HOST = "sb://bus.example.net"
+
+
+@dataclass(frozen=True)
+class Rule:
+    name: str
+    primary_key: str
+    secondary_key: str | None = None
+    rights: tuple[str, ...] = ("Send", "Listen")
+
+
+class Rules:
+    """A namespace with a root rule, a rule whose name needs encoding, and one rule on `orders`."""
+
+    namespace = {  # noqa: RUF012
+        "root": Rule("root", "root-key", "second-root-key", ("Manage",)),
+        "a+b c/d": Rule("a+b c/d", "odd-key", None, ("Send",)),
+    }
+    entity = {"send-orders": Rule("send-orders", "orders-key", None, ("Send",))}  # noqa: RUF012
+
+    def namespace_rule(self, name: str) -> Rule | None:
+        return self.namespace.get(name)
+
+    def entity_rule(self, path: str, name: str) -> tuple[str, Rule] | None:
+        rule = self.entity.get(name)
+        inside = path.lower() == "orders" or path.lower().startswith("orders/$")
+        return ("orders", rule) if rule is not None and inside else None
+
+
+def token(
+    resource: str,
+    *,
+    key: str = "root-key",
+    rule: str = "root",
+    expiry: str = LATER,
+    signed: str = "",
+) -> str:
+    signature = quote_plus(auth.sign(signed or resource, expiry, key))
+    return f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}"
+
+
+def verify(text: str, audience: str = "orders") -> Access:
+    return auth.verify(text, audience, Rules(), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("resource", "audience"),
+    [
+        (quote_plus(f"{HOST}/orders"), "orders"),
+        (quote(f"{HOST}/orders", safe=""), "orders"),
+        (quote_plus(f"{HOST}/orders").lower(), "orders"),
+        (quote_plus(f"{HOST}/Orders"), "orders"),
+        (quote_plus(f"{HOST}/orders"), "ORDERS"),
+        (quote_plus(f"{HOST}/orders/"), "orders"),
+        (quote_plus(HOST), "orders"),
+        (quote_plus(f"{HOST}/"), "orders"),
+        (quote_plus(f"{HOST}:5673/orders"), "orders"),
+        (quote_plus("amqps://bus.example.net/orders"), "orders/$DeadLetterQueue"),
+        (quote_plus("https://bus.example.net/a/b"), "a/b"),
+        (quote_plus("https://bus.example.net/a"), "a/b"),
+        (quote_plus("bus.example.net/orders"), "orders"),
+        ("bus.example.net", "orders"),
+        (quote_plus(f"{HOST}/orders/$management"), "orders"),
+    ],
+)
+def test_a_signature_opens_its_path_and_what_is_below(resource: str, audience: str) -> None:
+    assert verify(token(resource), audience).scope == audience
+
+
+@pytest.mark.parametrize(
+    ("resource", "audience"),
+    [
+        (f"{HOST}/orders", "invoices"),
+        (f"{HOST}/orders", "orders2"),
+        (f"{HOST}/orders/b", "orders"),
+        (f"{HOST}/orders", ""),
+    ],
+)
+def test_a_signature_opens_nothing_beside_its_path(resource: str, audience: str) -> None:
+    with pytest.raises(BusError, match="InvalidAudience"):
+        verify(token(quote_plus(resource)), audience)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (token(HOST, key="wrong"), "InvalidSignature"),
+        (token(HOST, rule="nobody"), "InvalidSignature"),
+        (token(HOST, signed=f"{HOST}/"), "InvalidSignature"),
+        (token(HOST, key="odd-key"), "InvalidSignature"),
+        (token(HOST, expiry="1699999999"), "ExpiredToken"),
+        (token(HOST, expiry="1700000000"), "ExpiredToken"),
+        (token(HOST).replace("&se=1700003600", "&se=1700009999"), "InvalidSignature"),
+        (token(HOST, expiry="soon"), "MalformedToken"),
+        (token(HOST, expiry="-1"), "MalformedToken"),
+        (token(HOST, expiry="1_700_003_600"), "MalformedToken"),
+        (token(HOST, expiry="9" * 30), "MalformedToken"),
+        ("SharedAccessSignature sr=x", "MalformedToken"),
+        ("eyJhbGciOi.eyJh.x", "MalformedToken"),
+        ("", "MalformedToken"),
+        ("SharedAccessSignature " + "x" * 5000, "MalformedToken"),
+        ("SharedAccessSignature sr=é&sig=é&se=1700003600&skn=root", "InvalidSignature"),
+    ],
+)
+def test_a_token_that_opens_nothing_says_why(text: str, why: str) -> None:
+    with pytest.raises(BusError, match=why):
+        verify(text)
+
+
+def test_both_keys_of_a_rule_sign() -> None:
+    assert verify(token(HOST, key="second-root-key")).rule_name == "root"
+
+
+@pytest.mark.parametrize("encodings", [1, 2])
+def test_the_rule_name_may_be_encoded_twice_as_python_does(encodings: int) -> None:
+    name = "a+b c/d"
+    for _ in range(encodings):
+        name = quote_plus(name)
+    assert verify(token(HOST, key="odd-key", rule=name)).rule_name == "a+b c/d"
+
+
+def test_the_prefix_is_recognised_in_any_case() -> None:
+    assert verify(token(HOST).replace("SharedAccessSignature", "sharedaccesssignature"))
+
+
+def test_the_azure_client_signs_what_we_verify() -> None:
+    from azure.servicebus._pyamqp.utils import generate_sas_token
+
+    text = generate_sas_token(f"{HOST}:5673/orders", "a+b c/d", "odd-key", int(LATER))
+    assert verify(text).expires_ms == int(LATER) * 1000
+
+
+@pytest.mark.parametrize(
+    ("claims", "right", "has"),
+    [
+        (["Manage"], Right.SEND, True),
+        (["Manage"], Right.LISTEN, True),
+        (["Send"], Right.SEND, True),
+        (["Send"], Right.LISTEN, False),
+        (["Listen"], Right.MANAGE, False),
+        (["Send", "Listen"], Right.MANAGE, False),
+        ([], Right.SEND, False),
+    ],
+)
+def test_manage_implies_send_and_listen(claims: list[str], right: Right, has: bool) -> None:
+    assert (right in Right.of(claims)) is has
+
+
+def test_a_rule_of_an_entity_opens_that_entity_only() -> None:
+    access = verify(token(quote_plus(HOST), key="orders-key", rule="send-orders"))
+    assert access.allows("orders", Right.SEND, NOW_MS)
+    assert access.allows("orders/$DeadLetterQueue", Right.SEND, NOW_MS, entity="orders")
+    assert not access.allows("orders", Right.LISTEN, NOW_MS)
+    # `orders/new` is another queue that only looks as if it were inside.
+    assert not access.allows("orders/new", Right.SEND, NOW_MS, entity="orders/new")
+    with pytest.raises(BusError):
+        verify(token(quote_plus(HOST), key="orders-key", rule="send-orders"), "invoices")
+    with pytest.raises(BusError):
+        verify(token(quote_plus(HOST), key="orders-key", rule="send-orders"), "")
+
+
+def test_access_ends_when_the_token_expires() -> None:
+    access = verify(token(HOST))
+    assert access.allows("orders", Right.SEND, int(LATER) * 1000 - 1)
+    assert not access.allows("orders", Right.SEND, int(LATER) * 1000)
+
+
+def test_a_password_opens_the_namespace_with_its_rule_s_rights() -> None:
+    access = auth.verify_password("root", "second-root-key", Rules())
+    assert access.allows("anything/at/all", Right.MANAGE, NOW_MS)
+    for name, key in [("root", "wrong"), ("nobody", "root-key"), ("root", ""), ("", "")]:
+        with pytest.raises(BusError):
+            auth.verify_password(name, key, Rules())
