@@ -1,0 +1,102 @@
+# One verb per job. `make` alone lists them.
+#
+# `.venv` is made from the first Python 3.11 or newer that is found (PYTHON=... chooses another).
+# Stamp files in it remember what was installed, so that a repeated call starts at once.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+ARGS    ?=
+CONFIG  ?= examples/tour.toml
+WORKERS ?= 2
+SECONDS ?= 60
+SEED    ?= 1
+SEEDS   ?= 1000
+KILLS   ?= 50
+ROUNDS  ?= 3
+PEERS   ?= busway,rabbitmq-quorum
+
+# What an installation is made from: a change here installs again.
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos lock clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@echo; echo '  make serve ARGS="--port 5673 --memory"   gives arguments to busway serve'
+
+# --- setting up ------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@for python in "$(PYTHON)" python3.13 python3.12 python3.11; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "making $(VENV) with $$("$$python" --version)"; exec "$$python" -m venv $(VENV); \
+	  fi; \
+	done; echo "Busway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 2
+
+$(VENV)/.core: $(SOURCES) | $(BIN)/python
+	$(PIP) -e .
+	@$(PIP) --only-binary uvloop -e '.[fast]' \
+	  || echo "no wheel of uvloop for this machine: Busway runs on asyncio's own loop"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.core  ## make .venv with what busway serve needs, and no more
+dev: $(VENV)/.dev  ## what the tests need, too
+
+# --- running ---------------------------------------------------------------------------------
+
+serve: $(VENV)/.core  ## set up if needed, start a broker, print its connection string
+	@exec $(BIN)/busway serve --config $(CONFIG) $(ARGS)
+
+# --- checking --------------------------------------------------------------------------------
+
+test: lint types tests  ## lint, types and all tests
+	@echo "lint, types and tests passed"
+
+tests: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+lint: $(VENV)/.dev  ## ruff: rules and format
+	$(BIN)/ruff check src tests setup.py
+	$(BIN)/ruff format --check src tests setup.py
+
+types: $(VENV)/.dev  ## mypy, strict
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## let ruff write the format it asks for
+	$(BIN)/ruff check --fix-only src tests setup.py
+	$(BIN)/ruff format src tests setup.py
+
+sim: $(VENV)/.core  ## many seeds of the simulation (SEEDS=1000)
+	$(BIN)/python -m busway.sim --seeds $(SEEDS) $(ARGS)
+
+fuzz: $(VENV)/.dev  ## feed rubbish to the codec and to whole connections (SECONDS=60 SEED=1)
+	$(BIN)/python tests/fuzz/fuzz_codec.py --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python tests/fuzz/fuzz_connection.py --seconds $(SECONDS) --seed $(SEED)
+
+chaos: $(VENV)/.dev  ## kill real processes again and again (KILLS=50)
+	BUSWAY_KILLS=$(KILLS) $(BIN)/python -m pytest --timeout 3600 \
+	  $(wildcard tests/store/test_kill.py tests/chaos) $(ARGS)
+
+bench: $(VENV)/.core  ## compare with other brokers (PEERS=busway,rabbitmq-quorum ROUNDS=3)
+	$(MAKE) -C bench
+	$(BIN)/python bench/compare.py --peers $(PEERS) --rounds $(ROUNDS) $(ARGS)
+
+# --- the rest --------------------------------------------------------------------------------
+
+lock: $(VENV)/.dev  ## write constraints.txt anew from what is installed
+	@sed -n '/^#/p' constraints.txt > constraints.new
+	@$(BIN)/python -m pip freeze --all --exclude-editable --exclude pip >> constraints.new
+	@mv constraints.new constraints.txt
+
+clean:  ## remove what was built or installed; data folders stay
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f src/busway/amqp/_fast.c src/busway/amqp/_fast*.so
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
