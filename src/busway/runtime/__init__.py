@@ -1,0 +1,1 @@
+"""Where time, randomness, threads and sockets enter: the seams filled with the real machine."""
