@@ -1,8 +1,84 @@
-"""Entities with all their properties and defaults (semantics section 19, DFT)."""
+"""Entities with all their properties and defaults (semantics section 19, DFT).
+
+Only data: what a property may be, and whether it may change, is the table in `properties.py`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, Flag
+
+from busway.model.durations import MINUTE_MS
+from busway.model.limits import DEFAULT_TIER, KIB, MIB, PARTITIONS_OF_PARTITIONED, Tier
+from busway.model.names import SUBSCRIPTIONS_NODE, name_key
+
+
+class EntityStatus(Enum):
+    """STA-1. The transitional states of the service (STA-3) never occur here."""
+
+    ACTIVE = "Active"
+    DISABLED = "Disabled"
+    SEND_DISABLED = "SendDisabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+
+    @property
+    def can_send(self) -> bool:
+        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+
+    @property
+    def can_receive(self) -> bool:
+        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+
+
+# --- Access --------------------------------------------------------------------------------------
+
+
+class Rights(Flag):
+    NONE = 0
+    SEND = 1
+    LISTEN = 2
+    MANAGE = 4 | 2 | 1
+    """Manage implies Send and Listen (amqp.md section 18)."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """As the service lists them."""
+        named = (("Manage", Rights.MANAGE), ("Send", Rights.SEND), ("Listen", Rights.LISTEN))
+        return tuple(word for word, right in named if right in self)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRule:
+    """A name and its keys: who knows a key has the rights, on what the rule belongs to."""
+
+    name: str
+    rights: Rights
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(default="", repr=False)
+    """Empty: none."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Each of them is valid."""
+        return tuple(key for key in (self.primary_key, self.secondary_key) if key)
+
+
+ROOT_RULE_NAME = "RootManageSharedAccessKey"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """A tenant: a tier and the access rules that hold for all of its entities."""
+
+    name: str = "busway"
+    tier: Tier = DEFAULT_TIER
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    created_ms: int = 0
+    updated_ms: int = 0
+
+
+# --- Entities ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,15 +90,187 @@ class Queue:
     version: int = 1
     placement: tuple[str, ...] = ()
     """The store ids of its partitions, in order (D-14). Conventional: one (P-2)."""
+    created_ms: int = 0
+    updated_ms: int = 0
+
     enable_partitioning: bool = False
-    lock_duration_ms: int = 60_000
+    lock_duration_ms: int = MINUTE_MS
     max_delivery_count: int = 10
     default_ttl_ms: int | None = None
     """None: messages live for ever unless they say otherwise."""
     dead_lettering_on_expiration: bool = False
     max_size_mb: int = 1024
     """Of each partition (D-17)."""
+    max_message_size_kb: int = 256
+    requires_session: bool = False
+    requires_duplicate_detection: bool = False
+    duplicate_window_ms: int = 10 * MINUTE_MS
+    enable_batched_operations: bool = True
+    enable_express: bool = False
+    status: EntityStatus = EntityStatus.ACTIVE
+    auto_delete_on_idle_ms: int | None = None
+    """None: never."""
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    user_metadata: str | None = None
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+
+    entity_type = "Queue"
+    """The word of the service's texts."""
+
+    @property
+    def key(self) -> str:
+        return name_key(self.path)
 
     @property
     def max_size_bytes(self) -> int:
-        return self.max_size_mb * 1024 * 1024
+        return self.max_size_mb * MIB
+
+    @property
+    def max_message_size_bytes(self) -> int:
+        return self.max_message_size_kb * KIB
+
+    @property
+    def partitions(self) -> int:
+        return len(self.placement) or partitions_of(self.enable_partitioning)
+
+    @property
+    def total_size_mb(self) -> int:
+        """The maximum size that is shown: of all partitions together (P-15)."""
+        return self.max_size_mb * self.partitions
+
+    @property
+    def support_ordering(self) -> bool:
+        return not self.enable_partitioning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    path: str
+    incarnation: int = 0
+    version: int = 1
+    placement: tuple[str, ...] = ()
+    created_ms: int = 0
+    updated_ms: int = 0
+
+    enable_partitioning: bool = False
+    default_ttl_ms: int | None = None
+    max_size_mb: int = 1024
+    max_message_size_kb: int = 256
+    requires_duplicate_detection: bool = False
+    duplicate_window_ms: int = 10 * MINUTE_MS
+    enable_batched_operations: bool = True
+    enable_express: bool = False
+    support_ordering: bool = True
+    status: EntityStatus = EntityStatus.ACTIVE
+    auto_delete_on_idle_ms: int | None = None
+    user_metadata: str | None = None
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+
+    entity_type = "Topic"
+
+    @property
+    def key(self) -> str:
+        return name_key(self.path)
+
+    @property
+    def max_size_bytes(self) -> int:
+        return self.max_size_mb * MIB
+
+    @property
+    def partitions(self) -> int:
+        return len(self.placement) or partitions_of(self.enable_partitioning)
+
+    @property
+    def total_size_mb(self) -> int:
+        return self.max_size_mb * self.partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Its partitions, size and access rules are its topic's."""
+
+    topic: str
+    name: str
+    incarnation: int = 0
+    version: int = 1
+    created_ms: int = 0
+    updated_ms: int = 0
+
+    lock_duration_ms: int = MINUTE_MS
+    max_delivery_count: int = 10
+    default_ttl_ms: int | None = None
+    dead_lettering_on_expiration: bool = False
+    dead_lettering_on_filter_errors: bool = True
+    requires_session: bool = False
+    enable_batched_operations: bool = True
+    status: EntityStatus = EntityStatus.ACTIVE
+    auto_delete_on_idle_ms: int | None = None
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    user_metadata: str | None = None
+
+    entity_type = "Subscription"
+
+    @property
+    def path(self) -> str:
+        return f"{self.topic}/{SUBSCRIPTIONS_NODE}/{self.name}"
+
+    @property
+    def key(self) -> str:
+        return name_key(self.path)
+
+
+def partitions_of(enable_partitioning: bool) -> int:
+    """How many partitions a new entity gets outside Premium (P-2, P-12)."""
+    return PARTITIONS_OF_PARTITIONED if enable_partitioning else 1
+
+
+Entity = Queue | Topic | Subscription
+
+# --- Rules of subscriptions ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFilter:
+    expression: str
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrueFilter:
+    expression = "1=1"
+
+
+@dataclass(frozen=True, slots=True)
+class FalseFilter:
+    expression = "1=0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrelationFilter:
+    """All conditions that are given must hold (COR-1)."""
+
+    correlation_id: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    label: str | None = None
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    properties: Mapping[str, object] = field(default_factory=dict)
+
+
+RuleFilter = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What a subscription lets in, and what is done to its copy (RUL-1 to RUL-7)."""
+
+    name: str
+    filter: RuleFilter = field(default_factory=TrueFilter)
+    action: str | None = None
+    """An SQL action, None for none."""
+    created_ms: int = 0
