@@ -45,6 +45,14 @@ async def test_turns_are_taken_in_order_and_before_anything_is_waited_for(host: 
     assert order == ["first", "second", "third"]
 
 
+async def test_what_is_called_last_comes_after_every_turn(host: Host) -> None:
+    order: list[str] = []
+    host.last(lambda: order.append("last"))
+    host.soon(lambda: (order.append("first"), host.soon(lambda: order.append("second")))[0])
+    await asyncio.sleep(0)
+    assert order == ["first", "second", "last"]
+
+
 async def test_many_turns_cost_one_call_of_the_loop(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

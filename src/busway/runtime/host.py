@@ -71,6 +71,7 @@ class Host:
         self.loop = loop
         self._offset_ns = time.time_ns() - time.clock_gettime_ns(_CLOCK)
         self._turns: list[Callable[[], None]] = []
+        self._last: list[Callable[[], None]] = []
         self._turn_is_due = False
         self._random = b""
         self._random_used = 0
@@ -93,6 +94,13 @@ class Host:
             self._turn_is_due = True
             self.loop.call_soon(self._take_turns)
 
+    def last(self, callback: Callable[[], None]) -> None:
+        """Call once, when no turn is left: for writing what all of them have answered."""
+        self._last.append(callback)
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self.loop.call_soon(self._take_turns)
+
     def at(self, due_ms: int, callback: Callable[[], None]) -> LoopTimer:
         return LoopTimer(self, due_ms, callback)
 
@@ -111,14 +119,17 @@ class Host:
         So what one turn commits or answers is written in the same iteration of the loop.
         """
         for _ in range(TURNS_MAX):
-            turns, self._turns = self._turns, []
+            if self._turns:
+                turns, self._turns = self._turns, []
+            elif self._last:
+                turns, self._last = self._last, []
+            else:
+                self._turn_is_due = False
+                return
             for callback in turns:
                 try:
                     callback()
                 except Exception:
                     # One connection's or broker's mistake must not take the others' turns.
                     log.exception("a turn failed")
-            if not self._turns:
-                self._turn_is_due = False
-                return
         self.loop.call_soon(self._take_turns)

@@ -1,0 +1,395 @@
+"""Sockets: bytes from clients to the gateway, and what it answers back.
+
+This file owns what happens between a socket and a `ClientConnection` of the gateway:
+
+* reading and writing by callbacks, one write per connection and iteration of the loop (D-10);
+* backpressure by bytes: a client that does not read is given nothing more and is not read from;
+  nobody is read from while the node holds too many uncommitted bytes (D-8);
+* limits for strangers: how many connections (LIM-9), how long one may stay silent, how long one
+  may take to leave;
+* one timer for all connections, for keep-alives and deadlines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from busway.broker.seams import Timer
+from busway.runtime.host import Host
+
+log = logging.getLogger(__name__)
+
+TICK_MS = 1_000
+BUDGET_LOOK_MS = 10
+"""How often the budget is looked at again while connections are held for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    connections_max: int = 5_000
+    """LIM-9."""
+    refusals_max: int = 100
+    """Connections beyond the limit that are told why; more of them are cut off without a word."""
+    silence_ms: int = 5_000
+    """A stranger has sent nothing valid by then: dropped (D-32)."""
+    leaving_ms: int = 5_000
+    """A connection that is closing gets this long to take what was written to it."""
+    output_high_bytes: int = 512 * 1024
+    output_low_bytes: int = 128 * 1024
+    backlog: int = 1_024
+
+
+class ClientConnection(Protocol):
+    """What the gateway makes of one connection; the listener owns the socket under it."""
+
+    @property
+    def greeted(self) -> bool:
+        """The peer has spoken valid AMQP."""
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will be said: write what is left and close the socket."""
+
+    def receive(self, data: bytes) -> None: ...
+
+    def take_output(self) -> bytes: ...
+
+    def pause_output(self) -> None:
+        """The socket is full: hand out no more deliveries."""
+
+    def resume_output(self) -> None: ...
+
+    def tick(self, now_ms: int) -> None:
+        """Called about once a second: keep-alives, time-outs."""
+
+    def close(self, condition: str, description: str) -> None:
+        """Say `close` with this error."""
+
+    def lost(self) -> None:
+        """The socket is gone, whoever closed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end, for logs and for what depends on it."""
+
+    connection_id: str
+    address: str
+    loopback: bool
+
+
+Connect = Callable[[Peer, Callable[[], None]], ClientConnection]
+"""Makes the gateway's side of a connection; the callback tells that output waits to be taken."""
+
+
+class Wire(asyncio.Protocol):
+    """One socket and the gateway's connection on it."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._host = listener.host
+        self._transport: asyncio.Transport | None = None
+        self._dirty = False
+        self._full = False
+        self._held = False
+        self._leaving = False
+        self.client: ClientConnection | None = None
+        self.peer = Peer("", "", False)
+        self.deadline_ms = 0
+        """While it is a stranger or leaving: when it is cut off."""
+
+    # --- called by the event loop ------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        limits = self._listener.limits
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(limits.output_high_bytes, limits.output_low_bytes)
+        # The place of the look at the first bytes (AMQP, TLS, HTTP: D-32): until it is there,
+        # whatever comes is taken for AMQP, and the engine says what it thinks of it.
+        self._listener.arrived(self, transport.get_extra_info("peername"))
+
+    def data_received(self, data: bytes) -> None:
+        client = self.client
+        if client is None or self._leaving:
+            return
+        try:
+            client.receive(data)
+        except Exception:
+            self._fail("reading failed in an unforeseen way")
+            return
+        if self.deadline_ms and client.greeted:
+            self._listener.greeted(self)
+        if client.finished:
+            self.wants_to_write()
+        elif self._listener.over_budget():
+            self._listener.hold(self)
+
+    def pause_writing(self) -> None:
+        self._full = True
+        self._choose_reading()
+        if self.client is not None:
+            self.client.pause_output()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._choose_reading()
+        if self.client is not None:
+            self.client.resume_output()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        client, self.client, self._transport = self.client, None, None
+        if client is not None:
+            try:
+                client.lost()
+            except Exception:
+                log.exception("losing a connection failed", extra=self.named())
+        self._listener.left(self, exc)
+
+    # --- called by the listener and the gateway ----------------------------------------------
+
+    @property
+    def is_stranger(self) -> bool:
+        return self.client is not None and not self.client.greeted
+
+    def named(self) -> dict[str, str]:
+        """For `extra=` of a log line."""
+        return {"connection": self.peer.connection_id, "peer": self.peer.address}
+
+    def wants_to_write(self) -> None:
+        """Written once, at the end of this iteration, however often it is called (D-10)."""
+        if not self._dirty:
+            self._dirty = True
+            self._listener.dirty(self)
+
+    def write(self) -> None:
+        self._dirty = False
+        client, transport = self.client, self._transport
+        if client is None or transport is None or self._leaving:
+            return
+        try:
+            data = client.take_output()
+        except Exception:
+            self._fail("writing failed in an unforeseen way")
+            return
+        if data:
+            transport.write(data)
+        if client.finished:
+            self._leaving = True
+            self._listener.leaving(self)
+            transport.close()
+
+    def tick(self, now_ms: int) -> None:
+        if self.client is None or self._leaving:
+            return
+        try:
+            self.client.tick(now_ms)
+        except Exception:
+            self._fail("a tick failed in an unforeseen way")
+            return
+        if self.client.finished:
+            self.wants_to_write()
+
+    def say_close(self, condition: str, description: str) -> None:
+        if self.client is None or self._leaving:
+            return
+        if not self.client.greeted:
+            self.cut_off()
+            return
+        self.client.close(condition, description)
+        self.wants_to_write()
+
+    def cut_off(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def hold(self, held: bool) -> None:
+        self._held = held
+        self._choose_reading()
+
+    def _choose_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._held or self._full:
+            if transport.is_reading():
+                transport.pause_reading()
+        elif not transport.is_reading():
+            transport.resume_reading()
+
+    def _fail(self, text: str) -> None:
+        """A mistake of ours ends this connection, never another one."""
+        log.exception(text, extra=self.named())
+        self.cut_off()
+
+
+class Listener:
+    """Everything that is connected to one port."""
+
+    def __init__(
+        self,
+        host: Host,
+        connect: Connect,
+        *,
+        limits: ListenerLimits | None = None,
+        over_budget: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.host = host
+        self.limits = limits or ListenerLimits()
+        self.over_budget = over_budget
+        """Whether the node holds more uncommitted bytes than it may (D-8)."""
+        self._connect = connect
+        self._server: asyncio.Server | None = None
+        self._wires: dict[Wire, None] = {}
+        self._refused: set[Wire] = set()
+        self._waiting: dict[Wire, None] = {}
+        """Strangers and those that are leaving; the deadline of each is in it."""
+        self._dirty: list[Wire] = []
+        self._held: dict[Wire, None] = {}
+        self._next_id = 1
+        self._tick_timer: Timer | None = None
+        self._budget_timer: Timer | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    # --- opening and closing -----------------------------------------------------------------
+
+    async def open(self, address: str, port: int) -> int:
+        """Accept connections from now on. Port 0 takes a free one; the port is returned."""
+        self._server = await self.host.loop.create_server(
+            lambda: Wire(self), address, port, backlog=self.limits.backlog
+        )
+        self._tick_timer = self.host.at(self.host.now_ms() + TICK_MS, self._tick)
+        port_taken: int = self._server.sockets[0].getsockname()[1]
+        return port_taken
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self, condition: str, description: str, *, wait_s: float) -> None:
+        """Say goodbye to everybody; those who do not leave in time are cut off."""
+        self.stop_accepting()
+        for wire in list(self._wires):
+            wire.say_close(condition, description)
+        try:
+            await asyncio.wait_for(self._empty.wait(), wait_s)
+        except TimeoutError:
+            log.info("%d connections did not leave in time", len(self._wires))
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        for wire in list(self._wires):
+            wire.cut_off()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._wires) - len(self._refused)
+
+    # --- called by wires ---------------------------------------------------------------------
+
+    def arrived(self, wire: Wire, peername: object) -> None:
+        too_many = self.connection_count >= self.limits.connections_max
+        host = str(peername[0]) if isinstance(peername, tuple) else "local"
+        port = f":{peername[1]}" if isinstance(peername, tuple) else ""
+        loopback = host.startswith("127.") or host in ("::1", "local")
+        wire.peer = Peer(f"c{self._next_id}", f"{host}{port}", loopback)
+        self._next_id += 1
+        if too_many and len(self._refused) >= self.limits.refusals_max:
+            wire.cut_off()
+            return
+        wire.client = self._connect(wire.peer, wire.wants_to_write)
+        self._wires[wire] = None
+        self._empty.clear()
+        self._expect(wire, self.limits.silence_ms)
+        log.info("connection opened", extra=wire.named())
+        if too_many:
+            self._refused.add(wire)
+
+    def greeted(self, wire: Wire) -> None:
+        wire.deadline_ms = 0
+        self._waiting.pop(wire, None)
+        if wire in self._refused:
+            log.warning("connection refused: too many of them", extra=wire.named())
+            wire.say_close(
+                "amqp:resource-limit-exceeded",
+                f"There are {self.limits.connections_max} connections, which is the limit; "
+                "close some and try again.",
+            )
+            self._expect(wire, self.limits.leaving_ms)
+
+    def leaving(self, wire: Wire) -> None:
+        self._expect(wire, self.limits.leaving_ms)
+
+    def left(self, wire: Wire, problem: Exception | None) -> None:
+        if wire not in self._wires:
+            return
+        del self._wires[wire]
+        self._waiting.pop(wire, None)
+        self._held.pop(wire, None)
+        self._refused.discard(wire)
+        reason = {"reason": str(problem)} if problem else {}
+        log.info("connection closed", extra=wire.named() | reason)
+        if not self._wires:
+            self._empty.set()
+
+    def dirty(self, wire: Wire) -> None:
+        if not self._dirty:
+            self.host.last(self._write)
+        self._dirty.append(wire)
+
+    def hold(self, wire: Wire) -> None:
+        """Read no more from this connection until the budget allows it."""
+        wire.hold(True)
+        self._held[wire] = None
+        if self._budget_timer is None:
+            due_ms = self.host.now_ms() + BUDGET_LOOK_MS
+            self._budget_timer = self.host.at(due_ms, self._look_at_budget)
+
+    # --- turns and timers --------------------------------------------------------------------
+
+    def _expect(self, wire: Wire, wait_ms: int) -> None:
+        wire.deadline_ms = self.host.now_ms() + wait_ms
+        self._waiting[wire] = None
+
+    def _write(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for wire in dirty:
+            wire.write()
+        if self._held and not self.over_budget():
+            self._release()
+
+    def _look_at_budget(self) -> None:
+        self._budget_timer = None
+        if self.over_budget():
+            self._budget_timer = self.host.at(
+                self.host.now_ms() + BUDGET_LOOK_MS, self._look_at_budget
+            )
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, {}
+        for wire in held:
+            wire.hold(False)
+        if self._budget_timer is not None:
+            self._budget_timer.cancel()
+            self._budget_timer = None
+
+    def _tick(self) -> None:
+        now_ms = self.host.now_ms()
+        self._tick_timer = self.host.at(now_ms + TICK_MS, self._tick)
+        for wire in [wire for wire in self._waiting if wire.deadline_ms <= now_ms]:
+            said = "it said nothing valid" if wire.is_stranger else "it did not take our last words"
+            log.info("connection dropped: %s in time", said, extra=wire.named())
+            self._waiting.pop(wire)
+            wire.cut_off()
+        for wire in list(self._wires):
+            wire.tick(now_ms)

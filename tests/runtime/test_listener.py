@@ -1,0 +1,307 @@
+"""Sockets and what the listener makes of them, with a gateway that the tests play themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+import pytest
+
+from busway.runtime import listener as listener_module
+from busway.runtime.host import Host
+from busway.runtime.listener import Listener, ListenerLimits, Peer, Wire
+
+HELLO = b"hello"
+
+
+class FakeClient:
+    """A gateway's connection that knows one word, and answers every byte with `answer`."""
+
+    def __init__(self, peer: Peer, on_output: Callable[[], None]) -> None:
+        self.peer = peer
+        self.on_output = on_output
+        self.received = b""
+        self.output = b""
+        self.answer = b""
+        self.greeted = False
+        self.finished = False
+        self.paused = False
+        self.ticks = 0
+        self.was_lost = asyncio.Event()
+        self.got_bytes = asyncio.Event()
+
+    def receive(self, data: bytes) -> None:
+        self.received += data
+        self.greeted = self.greeted or self.received.startswith(HELLO)
+        self.got_bytes.set()
+        if b"mistake" in data:
+            raise ValueError("a mistake of ours")
+        for _ in data:
+            if self.answer:
+                self.say(self.answer)
+
+    def say(self, data: bytes) -> None:
+        self.output += data
+        self.on_output()
+
+    def take_output(self) -> bytes:
+        data, self.output = self.output, b""
+        return data
+
+    def pause_output(self) -> None:
+        self.paused = True
+
+    def resume_output(self) -> None:
+        self.paused = False
+
+    def tick(self, now_ms: int) -> None:
+        self.ticks += 1
+
+    def close(self, condition: str, description: str) -> None:
+        self.say(f"closed: {condition}: {description}".encode())
+        self.finished = True
+
+    def lost(self) -> None:
+        self.was_lost.set()
+
+
+class Port:
+    """A listener on a free port, and the clients that it has made."""
+
+    def __init__(self, **limits: int) -> None:
+        self.host = Host(asyncio.get_running_loop())
+        self.clients: list[FakeClient] = []
+        self.full = False
+        self.listener = Listener(
+            self.host,
+            self.connect,
+            limits=ListenerLimits(**limits),
+            over_budget=lambda: self.full,
+        )
+
+    def connect(self, peer: Peer, on_output: Callable[[], None]) -> FakeClient:
+        self.clients.append(FakeClient(peer, on_output))
+        return self.clients[-1]
+
+    async def open(self) -> Port:
+        self.port = await self.listener.open("127.0.0.1", 0)
+        return self
+
+    async def call(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.wait_for(asyncio.open_connection("127.0.0.1", self.port), 5)
+
+    async def greet(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, FakeClient]:
+        before = len(self.clients)
+        reader, writer = await self.call()
+        writer.write(HELLO)
+        await until(lambda: len(self.clients) > before and self.clients[before].greeted)
+        return reader, writer, self.clients[before]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def read_to_end(reader: asyncio.StreamReader) -> bytes:
+    """What the server said before it closed or cut off the connection."""
+    said = b""
+    with suppress(ConnectionResetError):
+        async with asyncio.timeout(10):
+            while piece := await reader.read(65536):
+                said += piece
+    return said
+
+
+@pytest.fixture(autouse=True)
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "TICK_MS", 5)
+
+
+@pytest.fixture
+async def open_port() -> AsyncIterator[Callable[..., Port]]:
+    ports: list[Port] = []
+
+    def make(**limits: int) -> Port:
+        ports.append(Port(**limits))
+        return ports[-1]
+
+    yield make
+    for port in ports:
+        await port.listener.close("amqp:connection:forced", "the test is over", wait_s=0)
+
+
+async def test_bytes_go_in_and_answers_come_out(open_port: Callable[..., Port]) -> None:
+    port = await open_port().open()
+    reader, _, client = await port.greet()
+    client.say(b"good day")
+    assert await asyncio.wait_for(reader.readexactly(8), 5) == b"good day"
+    assert client.peer.connection_id == "c1"
+    assert client.peer.loopback
+
+
+async def test_there_is_one_write_per_connection_and_iteration(
+    open_port: Callable[..., Port], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[bytes] = []
+    really_made = Wire.connection_made
+
+    class CountingTransport:
+        def __init__(self, transport: asyncio.Transport) -> None:
+            self.transport = transport
+
+        def write(self, data: bytes) -> None:
+            writes.append(data)
+            self.transport.write(data)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.transport, name)
+
+    def connection_made(self: Wire, transport: asyncio.BaseTransport) -> None:
+        really_made(self, transport)
+        self._transport = CountingTransport(transport)  # type: ignore[assignment, arg-type]
+
+    monkeypatch.setattr(Wire, "connection_made", connection_made)
+    port = await open_port().open()
+    reader, writer, client = await port.greet()
+    client.answer = b"a"
+    writer.write(b"x" * 100)
+    assert await asyncio.wait_for(reader.readexactly(100), 5) == b"a" * 100
+    assert writes == [b"a" * 100]
+
+    def answer_in_two_turns() -> None:
+        client.say(b"1")
+        port.host.soon(lambda: client.say(b"2"))
+
+    port.host.soon(answer_in_two_turns)
+    assert await asyncio.wait_for(reader.readexactly(2), 5) == b"12"
+    assert writes[1:] == [b"12"]
+
+
+async def test_a_silent_stranger_is_dropped(open_port: Callable[..., Port]) -> None:
+    port = await open_port(silence_ms=20).open()
+    reader, _ = await port.call()
+    assert await read_to_end(reader) == b""
+    await until(lambda: port.listener.connection_count == 0)
+
+
+async def test_a_stranger_who_trickles_rubbish_is_dropped(open_port: Callable[..., Port]) -> None:
+    port = await open_port(silence_ms=50).open()
+    reader, writer = await port.call()
+    for byte in b"GET / HTTP/1.1":
+        writer.write(bytes([byte]))
+    assert await read_to_end(reader) == b""
+
+
+async def test_who_has_greeted_may_be_silent(open_port: Callable[..., Port]) -> None:
+    port = await open_port(silence_ms=20).open()
+    _, _, client = await port.greet()
+    ticks = client.ticks
+    await until(lambda: client.ticks > ticks + 20)
+    assert not client.was_lost.is_set()
+
+
+async def test_every_connection_is_ticked_by_one_timer(open_port: Callable[..., Port]) -> None:
+    port = await open_port().open()
+    kept = [await port.greet() for _ in range(3)]
+    await until(lambda: all(client.ticks > 1 for _, _, client in kept))
+
+
+async def test_one_too_many_is_told_why(open_port: Callable[..., Port]) -> None:
+    port = await open_port(connections_max=1).open()
+    first = await port.greet()
+    second = await port.greet()
+    said = await read_to_end(second[0])
+    assert b"amqp:resource-limit-exceeded: There are 1 connections" in said
+    first[2].say(b"still here")
+    assert await asyncio.wait_for(first[0].readexactly(10), 5) == b"still here"
+
+
+async def test_a_place_that_is_given_up_can_be_taken(open_port: Callable[..., Port]) -> None:
+    port = await open_port(connections_max=1).open()
+    _, writer, client = await port.greet()
+    writer.close()
+    await asyncio.wait_for(client.was_lost.wait(), 5)
+    reader, _, second = await port.greet()
+    second.say(b"welcome")
+    assert await asyncio.wait_for(reader.readexactly(7), 5) == b"welcome"
+
+
+async def test_far_too_many_are_cut_off_without_a_word(open_port: Callable[..., Port]) -> None:
+    port = await open_port(connections_max=1, refusals_max=1).open()
+    kept = [await port.greet(), await port.call()]
+    reader, _ = await port.call()
+    assert await read_to_end(reader) == b""
+    assert len(port.clients) == 2
+    assert kept
+
+
+async def test_a_client_that_does_not_read_is_given_and_asked_no_more(
+    open_port: Callable[..., Port],
+) -> None:
+    port = await open_port(output_high_bytes=1000, output_low_bytes=100).open()
+    reader, writer, client = await port.greet()
+    written = 0
+    while not client.paused:
+        client.say(b"x" * 100_000)
+        written += 100_000
+        await asyncio.sleep(0)
+    received = len(client.received)
+    writer.write(b"more")
+    ticks = client.ticks
+    await until(lambda: client.ticks > ticks + 5)
+    assert len(client.received) == received
+    await asyncio.wait_for(reader.readexactly(written), 10)
+    await until(lambda: not client.paused and client.received.endswith(b"more"))
+
+
+async def test_nothing_is_read_while_the_node_holds_too_much(
+    open_port: Callable[..., Port],
+) -> None:
+    port = await open_port().open()
+    _, writer, client = await port.greet()
+    port.full = True
+    writer.write(b"first")
+    await until(lambda: client.received.endswith(b"first"))
+    writer.write(b"second")
+    ticks = client.ticks
+    await until(lambda: client.ticks > ticks + 5)
+    assert client.received.endswith(b"first")
+    port.full = False
+    await until(lambda: client.received.endswith(b"second"))
+
+
+async def test_a_mistake_ends_its_own_connection_only(open_port: Callable[..., Port]) -> None:
+    port = await open_port().open()
+    reader, writer, client = await port.greet()
+    other_reader, _, other = await port.greet()
+    writer.write(b"mistake")
+    assert await read_to_end(reader) == b""
+    await asyncio.wait_for(client.was_lost.wait(), 5)
+    other.say(b"fine")
+    assert await asyncio.wait_for(other_reader.readexactly(4), 5) == b"fine"
+
+
+async def test_closing_says_why_and_waits_for_the_last_words_to_be_taken(
+    open_port: Callable[..., Port],
+) -> None:
+    port = await open_port().open()
+    reader, _, client = await port.greet()
+    await port.listener.close("amqp:connection:forced", "stopping", wait_s=5)
+    assert await read_to_end(reader) == b"closed: amqp:connection:forced: stopping"
+    assert client.was_lost.is_set()
+    with pytest.raises(OSError, match=r"refused|Connect call failed"):
+        await port.call()
+
+
+async def test_who_does_not_leave_in_time_is_cut_off(open_port: Callable[..., Port]) -> None:
+    port = await open_port(leaving_ms=20, output_high_bytes=1000, output_low_bytes=100).open()
+    _, _, client = await port.greet()
+    while not client.paused:
+        client.say(b"x" * 100_000)
+        await asyncio.sleep(0)
+    client.finished = True
+    client.say(b"the end")
+    await asyncio.wait_for(client.was_lost.wait(), 5)
