@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from busway.runtime.store_thread import StoreThread
-from busway.store.base import CommitRefused, CommitUnknown, MessagingStore, StoreUnavailable
+from busway.store.base import (
+    CommitRefused,
+    CommitUnknown,
+    MessagingStore,
+    Opened,
+    StoreUnavailable,
+)
 
 
 class Shelf:
@@ -105,6 +111,17 @@ async def test_an_unforeseen_failure_is_an_unknown_outcome_and_the_thread_lives_
     await thread.stop()
     assert isinstance(outcomes[0], CommitUnknown)
     assert outcomes[1] == "next"
+
+
+async def test_whoever_keeps_the_time_hears_of_an_opened_store_first(shelf: Any) -> None:
+    opened = Opened("id", epoch=1, commit_number=0, time_ms=4711, sub_queues=())
+    heard: list[str] = []
+    thread = StoreThread(
+        shelf, asyncio.get_running_loop(), "store-0", lambda it: heard.append(f"{it.time_ms}")
+    )
+    thread.call(give(opened), lambda outcome: heard.append("asked"))
+    await thread.stop()
+    assert heard == ["4711", "asked"]
 
 
 async def test_taking_an_outcome_may_fail_without_holding_the_others_up(shelf: Shelf) -> None:

@@ -15,7 +15,13 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from busway.store.base import CommitUnknown, MessagingStore, StoreError, StoreUnavailable
+from busway.store.base import (
+    CommitUnknown,
+    MessagingStore,
+    Opened,
+    StoreError,
+    StoreUnavailable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +30,23 @@ Job = tuple[Callable[[MessagingStore], Any], Callable[[Any], None]]
 
 
 class StoreThread:
-    """Owns the thread; the store is only ever called from it."""
+    """Owns the thread; the store is only ever called from it.
 
-    def __init__(self, store: MessagingStore, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    `on_opened` is told whenever the store was opened, before whoever asked for it: broker time must
+    not be below what the store has committed (D-25).
+    """
+
+    def __init__(
+        self,
+        store: MessagingStore,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        on_opened: Callable[[Opened], None] = lambda opened: None,
+    ) -> None:
         self._store = store
         self._loop = loop
         self._name = name
+        self._on_opened = on_opened
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._outcomes: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._wake_up_sent = False
@@ -87,6 +104,8 @@ class StoreThread:
         while outcomes:
             done, outcome = outcomes.popleft()
             try:
+                if isinstance(outcome, Opened):
+                    self._on_opened(outcome)
                 done(outcome)
             except Exception:
                 log.exception("%s: taking an outcome failed", self._name)

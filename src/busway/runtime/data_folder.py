@@ -1,0 +1,71 @@
+"""The data folder: who holds it, and what lies where in it.
+
+| file | is |
+|---|---|
+| `busway.lock` | held by the process that uses the folder; there can be one |
+| `catalog.db` | namespaces, entities, access rules, and which stores there are |
+| `store-0.db`, `store-1.db`, ... | the messaging stores |
+| `root.key` | the key of the rule RootManageSharedAccessKey; only its owner can read it |
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from busway.cluster.root_key import KEY_BYTES, RootKeyError, root_key
+from busway.store.base import StoreUnavailable
+from busway.store.lockfile import ProcessLock
+
+OWNER_ONLY = 0o700
+
+
+class StartError(Exception):
+    """The node cannot start; one sentence says why, and what to do about it."""
+
+
+class DataFolder:
+    """An exclusive hold on a data folder, which is made if it is not there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = ProcessLock(path / "busway.lock")
+
+    def take(self) -> None:
+        try:
+            self.path.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(
+                f"The data folder {self.path} cannot be made: {error.strerror}. "
+                "Choose another one with --data."
+            ) from error
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise StartError(
+                f"The data folder {self.path} cannot be written to. "
+                "Give yourself the right to, or choose another one with --data."
+            )
+        try:
+            self._lock.acquire()
+        except StoreUnavailable as error:
+            raise StartError(f"The data folder {self.path} cannot be used: {error}") from error
+
+    def release(self) -> None:
+        self._lock.release()
+
+    @property
+    def catalog(self) -> Path:
+        return self.path / "catalog.db"
+
+    def store(self, position: int) -> Path:
+        return self.path / f"store-{position}.db"
+
+    def root_key(self) -> str:
+        """Made at first start, the same ever after."""
+        try:
+            return root_key(self.path / "root.key", os.urandom(KEY_BYTES))
+        except RootKeyError as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(
+                f"The root key in {self.path} cannot be read or made: {error.strerror}."
+            ) from error
