@@ -1,0 +1,337 @@
+"""A messaging store in one SQLite file: the embedded default.
+
+The file is in WAL mode with `synchronous=FULL`: COMMIT appends the batch's pages to the log, syncs
+it and returns. From time to time the log is copied into the database (`_checkpoint`). One
+connection, used by one thread at a time; the lock file keeps other processes out (D-19), the epoch
+other handles of this one (D-18).
+
+This file owns the handle: when it opens, what it does after an error, when it may not be used any
+more. Tables and statements are in `sqlite_schema`, what they do in `sqlite_writes` and
+`sqlite_reads`, what errors mean in `sqlite_errors`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from busway.model.message import Message, MessageState
+from busway.store import sqlite_errors as errors
+from busway.store import sqlite_reads as reads
+from busway.store import sqlite_schema as schema
+from busway.store.base import (
+    READ_BYTES_MAX,
+    READ_ROWS_MAX,
+    Batch,
+    CommitRefused,
+    CommitUnknown,
+    Counters,
+    Expiring,
+    ExpiryPage,
+    Opened,
+    StoreError,
+    StoreFenced,
+    StoreUnavailable,
+    SubQueueKey,
+    SubQueueKind,
+    SubQueueRecord,
+)
+from busway.store.lockfile import ProcessLock
+from busway.store.sqlite_writes import check_numbers, log_pages, roll_back, write_batch
+
+BUSY_TIMEOUT_S = 5.0
+"""How long to wait for another handle of this process; a commit has no longer either (D-8)."""
+
+_ENGINE_ERRORS = (sqlite3.Error, MemoryError)
+
+
+def _new_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+class SqliteStore:
+    """A `MessagingStore` in the file at `path`.
+
+    `create` allows to make it if it is not there. A file that was there once is never made again:
+    a missing disk must not look like an empty one (D-14).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool,
+        new_id: Callable[[], str] = _new_uuid,
+        connection_class: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
+        self.path = path
+        self._may_create = create
+        self._new_id = new_id
+        self._connection_class = connection_class
+        self._lock = ProcessLock(path.with_name(path.name + ".lock"))
+        self._connection: sqlite3.Connection | None = None
+        self._closed_because: StoreError = StoreUnavailable(f"store {path} is not open")
+        self._epoch = 0
+        self._owner = ""
+        self._commit_number = 0
+        self._partitions: dict[int, int] = {}
+        """By slot: what a row's id does not say of a message's number."""
+        self._log_pages = 0
+        """Pages written to the log since the last checkpoint, estimated from above."""
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    def open(self) -> Opened:
+        self.close()
+        try:
+            self._check_creation()
+            self._lock.acquire()
+            if not self.path.exists():
+                self._make_file()
+            self._connection = self._connect()
+            opened = self._take_over(self._connection)
+        except StoreError as error:
+            self._give_up(error)
+            raise
+        except (*_ENGINE_ERRORS, OSError) as error:
+            failure = StoreUnavailable(f"cannot open store {self.path}: {errors.describe(error)}")
+            self._give_up(failure)
+            raise failure from error
+        self._may_create = False
+        self._epoch = opened.epoch
+        self._commit_number = opened.commit_number
+        self._partitions = {record.slot: record.key.partition for record in opened.sub_queues}
+        self._log_pages = 0
+        return opened
+
+    def _check_creation(self) -> None:
+        """A missing file is made only by who is allowed to; its directory is then for us alone."""
+        if self._may_create:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif not self.path.exists():
+            raise StoreUnavailable(
+                f"store {self.path} is missing. It is not made anew, because then its messages"
+                " would be lost without a word: bring the file or its disk back."
+            )
+
+    def _make_file(self) -> None:
+        """Make the store under another name and rename it: a file that is there is whole."""
+        log = self.path.with_name(self.path.name + "-wal")
+        if log.exists():  # SQLite would play it into the new, empty database
+            raise StoreUnavailable(f"store {self.path} is missing, but its log {log} is there")
+        draft = self.path.with_name(self.path.name + ".new")
+        draft.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(draft, isolation_level=None)
+        try:
+            connection.executescript(schema.TABLES)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(schema.INSERT_STORE, (self._new_id(),))
+        finally:
+            connection.close()  # copies the log into the file, syncs it, removes the log
+        os.rename(draft, self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=rw",
+            uri=True,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=self._connection_class,
+        )
+        self._connection = connection  # from here on `_give_up` closes it
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application != schema.APPLICATION_ID:
+            raise StoreUnavailable(f"{self.path} is not a Busway store")
+        (found,) = connection.execute("SELECT format FROM store").fetchone()
+        if found != schema.FORMAT_VERSION:
+            raise StoreUnavailable(
+                f"store {self.path} has format {found}, this version reads {schema.FORMAT_VERSION}"
+            )
+        for setting in schema.SETTINGS:
+            connection.execute(setting).fetchall()
+        return connection
+
+    def _take_over(self, connection: sqlite3.Connection) -> Opened:
+        # What recovery found in the log may be in the page cache only: the sync of the commit that
+        # we are about to settle may be the one that failed. Copied and synced anew, it is durable
+        # before anybody is told that it is there (D-3).
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise StoreUnavailable(f"another handle is busy with store {self.path}")
+        self._owner = self._new_id()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(schema.RAISE_EPOCH, (self._owner,))
+        store_id, epoch, commit_number, time_ms = connection.execute(schema.READ_STORE).fetchone()
+        records = [
+            SubQueueRecord(
+                slot,
+                SubQueueKey(incarnation, partition, SubQueueKind(kind)),
+                Counters(*counters),
+            )
+            for slot, incarnation, partition, kind, *counters in connection.execute(
+                schema.READ_SUB_QUEUES
+            )
+        ]
+        connection.execute("COMMIT")
+        return Opened(store_id, epoch, commit_number, time_ms, records)
+
+    def close(self) -> None:
+        self._give_up(StoreUnavailable(f"store {self.path} is not open"))
+
+    def _give_up(self, reason: StoreError) -> None:
+        """Close the connection for good; every call until the next `open` raises `reason`."""
+        self._closed_because = reason
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(*_ENGINE_ERRORS):
+                connection.close()
+        self._lock.release()
+
+    def _fail(self, text: str) -> None:
+        """An error after which this connection is not trusted with anything (D-3)."""
+        self._give_up(StoreUnavailable(f"store {self.path} failed, open it again: {text}"))
+
+    def _handle(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise type(self._closed_because)(*self._closed_because.args)
+        return self._connection
+
+    # --- committing ------------------------------------------------------------------------------
+
+    def commit(self, batch: Batch) -> None:
+        connection = self._handle()
+        assert batch.number == self._commit_number + 1, "batches are numbered without gaps"
+        check_numbers(batch, self._partitions)
+        try:
+            emptied = write_batch(connection, batch, self._epoch, self._owner)
+        except (StoreError, *_ENGINE_ERRORS, ValueError, OverflowError) as error:
+            raise self._refused(connection, error) from error
+        try:
+            connection.execute("COMMIT")
+        except _ENGINE_ERRORS as error:
+            raise self._not_committed(connection, error) from error
+        self._commit_number = batch.number
+        for slot, key in batch.sub_queues:
+            self._partitions[slot] = key.partition
+        for slot in emptied:
+            del self._partitions[slot]
+        self._log_pages += log_pages(batch)
+        if self._log_pages >= schema.WAL_CHECKPOINT_PAGES:
+            self._checkpoint(connection)
+
+    def _refused(self, connection: sqlite3.Connection, error: Exception) -> StoreError:
+        """Before COMMIT: the batch is certainly not there. Decides if the handle goes on."""
+        rolled_back = roll_back(connection)
+        if isinstance(error, StoreFenced):
+            self._give_up(error)
+            return error
+        text = errors.describe(error)
+        if not rolled_back or not errors.is_harmless(error):
+            self._fail(text)
+        elif errors.is_disk_full(error):
+            self._checkpoint(connection)
+        return CommitRefused(f"store {self.path} refused a batch: {text}")
+
+    def _not_committed(self, connection: sqlite3.Connection, error: Exception) -> StoreError:
+        """At COMMIT: refused only where SQLite has certainly not written the mark."""
+        text = errors.describe(error)
+        if errors.is_refusal_at_commit(error) and roll_back(connection):
+            if errors.is_disk_full(error):
+                self._checkpoint(connection)
+            return CommitRefused(f"store {self.path} refused a batch: {text}")
+        self._fail(text)
+        return CommitUnknown(f"store {self.path} failed in the middle of a commit: {text}")
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Copy the log into the database, so that the next commit writes it from its start again.
+
+        On a full disk this is what lets a broker go on deleting: the log's room is reused (D-9).
+        What is in the log is durable already, so nothing here fails a batch.
+        """
+        self._log_pages = 0
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except _ENGINE_ERRORS as error:
+            if not errors.is_refusal_at_commit(error):
+                self._fail(errors.describe(error))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read_page(
+        self,
+        slot: int,
+        after_number: int,
+        *,
+        state: MessageState | None = MessageState.ACTIVE,
+        rows: int = READ_ROWS_MAX,
+        size: int = READ_BYTES_MAX,
+    ) -> list[Message]:
+        connection = self._owned_handle()
+        partition = self._partitions.get(slot)
+        if partition is None:
+            return []
+        try:
+            return reads.read_page(connection, slot, partition, after_number, state, rows, size)
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
+
+    def read_numbers(self, slot: int, numbers: Sequence[int]) -> list[Message]:
+        connection = self._owned_handle()
+        partition = self._partitions.get(slot)
+        if partition is None:
+            return []
+        try:
+            return reads.read_numbers(connection, slot, partition, numbers)
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
+
+    def read_expiring(
+        self, after: Expiring | None, until_ms: int, rows: int = READ_ROWS_MAX
+    ) -> ExpiryPage:
+        connection = self._owned_handle()
+        try:
+            return reads.read_expiring(connection, self._partitions, after, until_ms, rows)
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
+
+    def free_bytes(self) -> int | None:
+        """Room on the disk, and in the file's own free pages: it never shrinks, so without them a
+        broker that was full and then drained would look full for ever (D-9)."""
+        connection = self._owned_handle()
+        try:
+            disk = os.statvfs(self.path.parent)
+            (free_pages,) = connection.execute("PRAGMA freelist_count").fetchone()
+        except (*_ENGINE_ERRORS, OSError) as error:
+            raise self._unreadable(error) from error
+        return disk.f_bavail * disk.f_frsize + int(free_pages) * schema.PAGE_SIZE
+
+    def _owned_handle(self) -> sqlite3.Connection:
+        """The connection, if no other owner has come: a fenced handle answers nobody (D-18)."""
+        connection = self._handle()
+        try:
+            epoch_and_owner = connection.execute(schema.READ_FENCE).fetchone()
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
+        if epoch_and_owner != (self._epoch, self._owner):
+            fenced = StoreFenced(f"another owner has opened this store since epoch {self._epoch}")
+            self._give_up(fenced)
+            raise fenced
+        return connection
+
+    def _unreadable(self, error: Exception) -> StoreUnavailable:
+        text = errors.describe(error)
+        if not errors.is_harmless(error):
+            self._fail(text)
+        return StoreUnavailable(f"store {self.path} cannot be read: {text}")
