@@ -10,14 +10,18 @@ from busway.amqp._pure_frames import (
     encode_sasl_frame,
     encode_transfer,
 )
+from busway.amqp._pure_messages import encode_delivery, scan_message, split_batch
 
 __all__ = [
     "decode_composite",
     "decode_frames",
     "decode_value",
+    "encode_delivery",
     "encode_disposition",
     "encode_frame",
     "encode_sasl_frame",
     "encode_transfer",
     "encode_value",
+    "scan_message",
+    "split_batch",
 ]

@@ -68,7 +68,9 @@ def missing(cls: type[Composite], field: Field) -> ProtocolError:
     return ProtocolError(INVALID_FIELD, f"{cls.SYMBOL} lacks its mandatory field {field.name}.")
 
 
-def read_descriptor(data: bytes, offset: int, end: int) -> tuple[int, int]:
+def read_descriptor(
+    data: bytes, offset: int, end: int, symbols: dict[bytes, int] = BY_SYMBOL
+) -> tuple[int, int]:
     """A numeric descriptor, or the number of a symbolic one; and the offset after it."""
     if offset + 2 > end:
         raise truncated()
@@ -86,7 +88,7 @@ def read_descriptor(data: bytes, offset: int, end: int) -> tuple[int, int]:
         return int.from_bytes(data[offset : offset + 8], "big"), offset + 8
     if code in (0xA3, 0xB3):
         start, stop = variable_extent(data, offset, end, code == 0xB3)
-        number = BY_SYMBOL.get(data[start:stop])
+        number = symbols.get(data[start:stop])
         if number is None:
             raise malformed("A symbolic descriptor names no type of AMQP.")
         return number, stop
@@ -221,7 +223,7 @@ def _nested(kind: Kind) -> Reader:
     return read
 
 
-_READ: dict[Kind, Reader] = {
+READ: dict[Kind, Reader] = {
     Kind.BOOLEAN: _read_boolean,
     Kind.UBYTE: _integer(Kind.UBYTE, 0, 0xFF),
     Kind.USHORT: _integer(Kind.USHORT, 0, 0xFFFF),
@@ -239,7 +241,7 @@ _READ: dict[Kind, Reader] = {
 }
 
 READERS: dict[int, list[tuple[Field, Reader]]] = {
-    code: [(field, _READ[field.kind]) for field in cls.FIELDS] for code, cls in BY_CODE.items()
+    code: [(field, READ[field.kind]) for field in cls.FIELDS] for code, cls in BY_CODE.items()
 }
 
 

@@ -26,8 +26,11 @@ else:
 decode_composite = implementation.decode_composite
 decode_frames = implementation.decode_frames
 decode_value = implementation.decode_value
+encode_delivery = implementation.encode_delivery
 encode_disposition = implementation.encode_disposition
 encode_frame = implementation.encode_frame
 encode_sasl_frame = implementation.encode_sasl_frame
 encode_transfer = implementation.encode_transfer
 encode_value = implementation.encode_value
+scan_message = implementation.scan_message
+split_batch = implementation.split_batch

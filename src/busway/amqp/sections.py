@@ -1,0 +1,257 @@
+"""The sections of a message (AMQP 1.0, section 3.2): what a broker reads, keeps and changes.
+
+Owns the split between what the sender wrote and what the broker writes. A sender's header becomes
+one integer, its message annotations a run of encoded pairs without those that are the broker's own,
+and everything from properties to footer stays as it came: `bare`. Bodies are never decoded.
+
+`codec.scan_message` takes a message apart, `codec.encode_delivery` puts the broker's sections in
+front of `bare`; the functions here edit and read a `bare`, off the hot path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from busway.amqp._pure_composites import encode_composite, read_composite, read_descriptor
+from busway.amqp._pure_decoding import (
+    compound_extent,
+    decode_within,
+    malformed,
+    skip,
+    variable_extent,
+)
+from busway.amqp._pure_encoding import append_compound, encode_binary, encode_into
+from busway.amqp.performatives import Properties
+
+HEADER = 0x70
+DELIVERY_ANNOTATIONS = 0x71
+MESSAGE_ANNOTATIONS = 0x72
+PROPERTIES = 0x73
+APPLICATION_PROPERTIES = 0x74
+DATA = 0x75
+AMQP_SEQUENCE = 0x76
+AMQP_VALUE = 0x77
+FOOTER = 0x78
+
+BODY = frozenset({DATA, AMQP_SEQUENCE, AMQP_VALUE})
+
+SECTION_SYMBOLS: dict[bytes, int] = {
+    b"amqp:header:list": HEADER,
+    b"amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    b"amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    b"amqp:properties:list": PROPERTIES,
+    b"amqp:application-properties:map": APPLICATION_PROPERTIES,
+    b"amqp:data:binary": DATA,
+    b"amqp:amqp-sequence:list": AMQP_SEQUENCE,
+    b"amqp:amqp-value:*": AMQP_VALUE,
+    b"amqp:footer:map": FOOTER,
+}
+
+BATCH_FORMAT = 0x80013700
+"""The message format of a transfer whose data sections are messages (amqp.md, section 13)."""
+
+PARTITION_KEY = b"x-opt-partition-key"
+VIA_PARTITION_KEY = b"x-opt-via-partition-key"
+SCHEDULED_ENQUEUE_TIME = b"x-opt-scheduled-enqueue-time"
+
+BROKER_ANNOTATIONS = frozenset(
+    {
+        b"x-opt-deadletter-source",
+        b"x-opt-enqueue-sequence-number",
+        b"x-opt-enqueued-time",
+        b"x-opt-lock-token",
+        b"x-opt-locked-until",
+        b"x-opt-message-state",
+        b"x-opt-partition-id",
+        b"x-opt-sequence-number",
+    }
+)
+"""Message annotations that only a broker sets; a sender's are ignored (amqp.md, section 12)."""
+
+
+@dataclass(slots=True)
+class Sections:
+    """What one pass over a message found."""
+
+    header: int
+    """durable, first-acquirer and priority as `pack_header` packs them; 0 without a header."""
+    ttl_ms: int | None
+    annotations: bytes
+    """The sender's message annotations: encoded keys and values, without the map around them."""
+    annotation_items: int
+    """How many encoded items `annotations` holds (two to a pair)."""
+    partition_key: str | None
+    via_partition_key: str | None
+    scheduled_ms: int | None
+    message_id: Any
+    """Of the type that the sender chose: str, ULong, UUID or bytes; None for none."""
+    group_id: str | None
+    absolute_expiry_ms: int | None
+    bare: bytes
+    """Properties, application properties, body and footer, in this order."""
+    application_properties: bytes | None
+    """The encoded map of that section; None if there is none."""
+
+
+def pack_header(durable: bool | None, first_acquirer: bool | None, priority: int | None) -> int:
+    """One integer for the fields of a header that a broker only passes on.
+
+    Two bits each for the flags (absent, false, true), then the priority plus one.
+    """
+    return (
+        (0 if durable is None else 1 + durable)
+        | (0 if first_acquirer is None else 1 + first_acquirer) << 2
+        | (0 if priority is None else 1 + priority) << 4
+    )
+
+
+def unpack_header(header: int) -> tuple[bool | None, bool | None, int | None]:
+    """`(durable, first-acquirer, priority)`"""
+    durable, first_acquirer, priority = header & 3, header >> 2 & 3, header >> 4
+    return (
+        None if durable == 0 else durable == 2,
+        None if first_acquirer == 0 else first_acquirer == 2,
+        None if priority == 0 else priority - 1,
+    )
+
+
+# Reading
+
+
+def walk_sections(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """`(code, start, start of its value, stop)` of each section, of whatever order."""
+    offset = 0
+    end = len(data)
+    while offset < end:
+        code, value = read_descriptor(data, offset, end, SECTION_SYMBOLS)
+        stop = skip(data, value, end)
+        yield code, offset, value, stop
+        offset = stop
+
+
+def walk_pairs(data: bytes, offset: int, end: int) -> Iterator[tuple[bytes | None, int, int, int]]:
+    """`(text of the key, start, start of its value, stop)` of each pair of the map at `offset`.
+
+    Text is None for a key that is neither symbol nor string; a broker leaves such pairs alone.
+    """
+    if offset >= end or data[offset] & 0xEF != 0xC1:
+        raise malformed("A map was expected.")
+    count, offset, stop = compound_extent(data, offset + 1, end, data[offset] == 0xD1)
+    if count % 2:
+        raise malformed("A map has a key without a value.")
+    for _ in range(count // 2):
+        start = offset
+        value = skip(data, start, stop)
+        offset = skip(data, value, stop)
+        key = None
+        if data[start] & 0xEF in (0xA1, 0xA3):
+            first, last = variable_extent(data, start + 1, stop, bool(data[start] & 0x10))
+            key = data[first:last]
+        yield key, start, value, offset
+    if offset != stop:
+        raise malformed("The items of a list, map or array do not fill its size.")
+
+
+def read_properties(bare: bytes) -> Properties:
+    """The properties of a message, decoded; ids keep their AMQP type."""
+    for code, start, _, stop in walk_sections(bare):
+        if code == PROPERTIES:
+            properties, _ = read_composite(bare, start, stop, 0)
+            assert isinstance(properties, Properties)
+            return properties
+    return Properties()
+
+
+def read_application_properties(bare: bytes) -> dict[str, Any]:
+    """The application properties of a message, decoded: those whose keys are texts."""
+    for code, _, value, stop in walk_sections(bare):
+        if code == APPLICATION_PROPERTIES:
+            pairs, _ = decode_within(bare, value, stop, 0)
+            if not isinstance(pairs, dict):
+                raise malformed("A map was expected.")
+            return {str(key): item for key, item in pairs.items() if isinstance(key, str)}
+    return {}
+
+
+# Editing
+
+
+def merge_changes(old: bytes | None, new: dict[str, Any]) -> bytes:
+    """An encoded map of the properties in `old`, as they are, and in `new`, which wins."""
+    pairs = bytearray()
+    for key, item in new.items():
+        encode_into(pairs, str(key))
+        encode_into(pairs, item)
+    changes = bytearray()
+    append_compound(changes, 0xC1, 2 * len(new), pairs)
+    return bytes(changes) if old is None else _merge(old, 0, bytes(changes))
+
+
+def apply_changes(bare: bytes, changes: bytes) -> bytes:
+    """`bare` with the encoded map `changes` spliced into its application properties.
+
+    Every other pair keeps its bytes, and so its types. A section that is missing is made in its
+    place: after the properties, before the body.
+    """
+    place = 0
+    for code, _, value, stop in walk_sections(bare):
+        if code == APPLICATION_PROPERTIES:
+            return b"".join((bare[:value], _merge(bare[:stop], value, changes), bare[stop:]))
+        if code == PROPERTIES:
+            place = stop
+    section = bytes((0x00, 0x53, APPLICATION_PROPERTIES))
+    return b"".join((bare[:place], section, changes, bare[place:]))
+
+
+def _merge(old: bytes, offset: int, changes: bytes) -> bytes:
+    """The map at `offset` of `old` up to its end, with the pairs of `changes` winning."""
+    changed = list(walk_pairs(changes, 0, len(changes)))
+    names = {key for key, *_ in changed}
+    kept = [pair for pair in walk_pairs(old, offset, len(old)) if pair[0] not in names]
+    out = bytearray()
+    items = bytearray().join(
+        [old[start:stop] for _, start, _, stop in kept]
+        + [changes[start:stop] for _, start, _, stop in changed]
+    )
+    append_compound(out, 0xC1, 2 * (len(kept) + len(changed)), items)
+    return bytes(out)
+
+
+def drop_body(bare: bytes) -> bytes:
+    """`bare` without its body: what a peek that omits bodies shows."""
+    return b"".join(
+        bare[start:stop] for code, start, _, stop in walk_sections(bare) if code not in BODY
+    )
+
+
+# Building
+
+NO_BODY: Final[Any] = object()
+
+
+def encode_message(
+    *,
+    properties: Properties | None = None,
+    application_properties: dict[str, Any] | None = None,
+    body: Any = NO_BODY,
+    data: bytes | None = None,
+) -> bytes:
+    """A message of the broker's own: `body` becomes an amqp-value section, `data` a data section.
+
+    None is a body: the null value.
+    """
+    out = bytearray()
+    if properties is not None:
+        encode_composite(out, properties)
+    if application_properties is not None:
+        out += bytes((0x00, 0x53, APPLICATION_PROPERTIES))
+        encode_into(out, application_properties)
+    if data is not None:
+        out += bytes((0x00, 0x53, DATA))
+        encode_binary(out, data)
+    if body is not NO_BODY:
+        out += bytes((0x00, 0x53, AMQP_VALUE))
+        encode_into(out, body)
+    return bytes(out)
