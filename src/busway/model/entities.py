@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, Flag
+from enum import Enum
 
 from busway.model.durations import MINUTE_MS
 from busway.model.limits import DEFAULT_TIER, KIB, MIB, PARTITIONS_OF_PARTITIONED, Tier
@@ -34,18 +34,8 @@ class EntityStatus(Enum):
 # --- Access --------------------------------------------------------------------------------------
 
 
-class Rights(Flag):
-    NONE = 0
-    SEND = 1
-    LISTEN = 2
-    MANAGE = 4 | 2 | 1
-    """Manage implies Send and Listen (amqp.md section 18)."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """As the service lists them."""
-        named = (("Manage", Rights.MANAGE), ("Send", Rights.SEND), ("Listen", Rights.LISTEN))
-        return tuple(word for word, right in named if right in self)
+ALL_RIGHTS = ("Manage", "Send", "Listen")
+"""In the order and the words of the service. Manage implies the others (amqp.md section 18)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +43,9 @@ class AuthorizationRule:
     """A name and its keys: who knows a key has the rights, on what the rule belongs to."""
 
     name: str
-    rights: Rights
+    rights: tuple[str, ...]
     primary_key: str = field(repr=False)
-    secondary_key: str = field(default="", repr=False)
-    """Empty: none."""
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Each of them is valid."""
-        return tuple(key for key in (self.primary_key, self.secondary_key) if key)
+    secondary_key: str | None = field(default=None, repr=False)
 
 
 ROOT_RULE_NAME = "RootManageSharedAccessKey"
