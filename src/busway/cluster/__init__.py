@@ -1,0 +1,1 @@
+"""What nodes share: the catalog of namespaces, entities, access rules and stores."""

@@ -1,0 +1,66 @@
+"""The key of the root rule, in a file of the data folder that only its owner can read.
+
+Whoever knows it may do everything in the namespace, so it is random, made once, and never part of
+what the catalog keeps or prints. The randomness is passed in.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+KEY_BYTES = 32
+OWNER_ONLY = 0o600
+
+
+class RootKeyError(Exception):
+    """The file is there and does not hold a key."""
+
+
+def root_key(path: Path, fresh: bytes) -> str:
+    """The key that is kept at `path`; on first start it is made from the random bytes `fresh`."""
+    if len(fresh) < KEY_BYTES:
+        raise ValueError(f"a root key needs {KEY_BYTES} random bytes, not {len(fresh)}")
+    key = base64.b64encode(fresh[:KEY_BYTES]).decode("ascii")
+    # Whole or not at all, whatever happens on the way; and of two that start at once, one wins.
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        if not path.exists():
+            _write_draft(draft, f"{key}\n")
+            os.link(draft, path)
+            _sync_folder(path.parent)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink(missing_ok=True)
+    return _read(path)
+
+
+def _write_draft(draft: Path, text: str) -> None:
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path) -> str:
+    key = path.read_text(encoding="utf-8").strip()
+    if not key or len(key.split()) != 1:
+        raise RootKeyError(
+            f"{path} should hold one line, the key of the root rule, and does not. Write the key "
+            "into it, or delete it to get a new one."
+        )
+    if path.stat().st_mode & 0o077:
+        path.chmod(OWNER_ONLY)
+    return key
