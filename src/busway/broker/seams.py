@@ -80,7 +80,7 @@ class Settlement:
 
     kind: SettlementKind
     changes: dict[str, Any] = field(default_factory=dict)
-    """Application properties to set; for a dead letter its reason and description are among them."""
+    """Application properties to set; a dead letter has its reason and description among them."""
 
 
 class Receiver(Protocol):

@@ -87,8 +87,8 @@ class Message:
         # What follows lives in the owner's memory only and is void after a restart (D-5).
         self.lock_token: bytes | None = None
         self.locked_until_ms = 0
-        self.staged = False
-        """Marked by a command whose commit is not done: leave it alone until then (D-1)."""
+        self.staged: object | None = None
+        """The stage of the command that marked it: leave it alone until that commit is done (D-1)."""
 
     def __repr__(self) -> str:
         return f"<Message {self.number} {self.state.name.lower()} {self.size} B>"

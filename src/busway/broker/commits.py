@@ -1,0 +1,308 @@
+"""The way of a broker's batches to its store, and what each outcome means (D-1, D-3, D-7, D-8).
+
+One commit is in flight; whatever is staged meanwhile is the next batch; there are no timers in the
+good case. The states of the way are a table:
+
+    OPENING    the store is being opened; nothing is served
+    SERVING    commits go through
+    HUNG       a commit is out for longer than COMMIT_PATIENCE_MS; its answer decides (D-8)
+    REFUSING   the store refused a commit; an empty one is tried until it takes one
+    FENCED     another owner has the store; for good
+    STOPPED    closed on purpose; for good
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from busway.broker.seams import Host, StorePort
+from busway.broker.staging import Stage
+from busway.model.errors import SERVER_BUSY, BusError
+from busway.store.base import (
+    Batch,
+    CommitRefused,
+    CommitUnknown,
+    MessagingStore,
+    Opened,
+    StoreError,
+    StoreFenced,
+)
+
+log = logging.getLogger("busway.broker")
+
+COMMIT_PATIENCE_MS = 5_000
+RETRY_FIRST_MS = 50
+RETRY_MAX_MS = 1_000
+DISK_RESERVE_BYTES = 256 * 1024 * 1024
+"""Below this sends are refused, so that a full broker can be drained (D-9)."""
+
+
+class WayState(Enum):
+    OPENING = "opening"
+    SERVING = "serving"
+    HUNG = "hung"
+    REFUSING = "refusing"
+    FENCED = "fenced"
+    STOPPED = "stopped"
+
+
+class Memory(Protocol):
+    """What the broker keeps of its store, told when it begins and ends to be true."""
+
+    def loaded(self, opened: Opened) -> None: ...
+
+    def dropped(self) -> None: ...
+
+    def availability_changed(self) -> None: ...
+
+
+class CommitWay:
+    """Carries stages to the store in order, one at a time, and settles each exactly once."""
+
+    def __init__(self, port: StorePort, host: Host, memory: Memory) -> None:
+        self._port = port
+        self._host = host
+        self._memory = memory
+        self.state = WayState.OPENING
+        self.disk_full = False
+        self._commit_number = 0
+        self._open = Stage()
+        self._queued: deque[Stage] = deque()
+        self._in_flight: Stage | None = None
+        self._in_flight_since_ms = 0
+        self._doubtful: tuple[int, Stage] | None = None
+        """A batch whose outcome nobody knows, with its number; the next `open` settles it (D-3)."""
+        self._flush_soon = False
+        self._patience_watch = False
+        self._retry_ms = RETRY_FIRST_MS
+        self._stopping: Callable[[], None] | None = None
+
+    @property
+    def serving(self) -> bool:
+        return self.state is WayState.SERVING
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        stages = (self._open, *self._queued)
+        flight = self._in_flight.bytes if self._in_flight else 0
+        return flight + sum(stage.bytes for stage in stages)
+
+    # Staging.
+
+    def stage(self, records: int, size: int) -> Stage:
+        """The open stage, with room for this much (D-7)."""
+        if not self._open.has_room(records, size):
+            self._queued.append(self._open)
+            self._open = Stage()
+        if not self._flush_soon and self._in_flight is None:
+            self._flush_soon = True
+            self._host.soon(self._flush)
+        return self._open
+
+    def _flush(self) -> None:
+        self._flush_soon = False
+        if self._in_flight is None and self.state is WayState.SERVING:
+            self._submit_next()
+            self._stop_if_done()
+
+    def _submit_next(self) -> None:
+        if not self._queued:
+            if self._open.empty:
+                return
+            self._queued.append(self._open)
+            self._open = Stage()
+        stage = self._queued.popleft()
+        batch = stage.batch(self._commit_number + 1, self._host.now_ms())
+        self._in_flight = stage
+        self._in_flight_since_ms = batch.time_ms
+        self._watch_patience()
+        self._port.call(_Commit(batch), self._commit_done)
+
+    # Outcomes.
+
+    def _commit_done(self, outcome: int | StoreError | None) -> None:
+        stage, self._in_flight = self._in_flight, None
+        assert stage is not None
+        if isinstance(outcome, StoreError):
+            self._commit_failed(stage, outcome)
+            return
+        self._commit_number += 1
+        self.disk_full = outcome is not None and outcome < DISK_RESERVE_BYTES
+        stage.settle_counters()
+        if self.state in (WayState.HUNG, WayState.REFUSING):
+            self._become(WayState.SERVING)
+        self._submit_next()  # the disk works while we reveal what it has done
+        stage.apply()
+        self._flush()
+
+    def _commit_failed(self, stage: Stage, outcome: StoreError) -> None:
+        behind = [*self._queued, self._open]
+        self._queued.clear()
+        self._open = Stage()
+        refused = BusError(SERVER_BUSY, refused=True)
+        if isinstance(outcome, CommitRefused):
+            log.warning("store refused a commit: %s", outcome)
+            self._become(WayState.REFUSING)
+            for failed in (stage, *behind):
+                failed.undo(refused)
+            self._host.soon(self._probe)
+            return
+        if isinstance(outcome, StoreFenced):
+            log.error("store has another owner: %s", outcome)
+            self._become(WayState.FENCED)
+            self._memory.dropped()
+            for failed in (stage, *behind):
+                failed.tell(refused)
+            return
+        log.warning("store lost, opening it again: %s", outcome)
+        self._become(WayState.OPENING)
+        self._memory.dropped()
+        if isinstance(outcome, CommitUnknown):
+            self._doubtful = (self._commit_number + 1, stage)
+        else:
+            stage.tell(refused)
+        for failed in behind:
+            failed.tell(refused)
+        self.open()
+
+    def read_failed(self, outcome: StoreError) -> None:
+        """A read did not go through: find out by a commit whether the handle still lives."""
+        if self.state is WayState.SERVING:
+            log.warning("store cannot be read: %s", outcome)
+            self._become(WayState.REFUSING)
+            if self._in_flight is None:
+                self._host.soon(self._probe)
+
+    # Refusing: an empty commit tells when the store takes work again.
+
+    def _probe(self) -> None:
+        if self.state is WayState.REFUSING and self._in_flight is None:
+            self._in_flight = Stage()
+            self._in_flight_since_ms = self._host.now_ms()
+            batch = Batch(number=self._commit_number + 1, time_ms=self._in_flight_since_ms)
+            self._port.call(_Commit(batch), self._probe_done)
+
+    def _probe_done(self, outcome: int | StoreError | None) -> None:
+        probe, self._in_flight = self._in_flight, None
+        assert probe is not None
+        if isinstance(outcome, CommitRefused):
+            self._host.at(self._host.now_ms() + self._next_retry_ms(), self._probe)
+        elif isinstance(outcome, StoreError):
+            self._commit_failed(probe, outcome)
+        else:
+            self._commit_number += 1
+            self._serve()
+
+    # Opening.
+
+    def open(self) -> None:
+        """Take the store, as its newest owner; try until it lets itself be taken."""
+        if self.state is WayState.OPENING:
+            self._port.call(_reopen, self._open_done)
+
+    def _open_done(self, outcome: Opened | StoreError) -> None:
+        if self.state is not WayState.OPENING:
+            return
+        if isinstance(outcome, StoreError):
+            if self._stopping is not None:
+                self._become(WayState.STOPPED)
+                self._settle_doubt(None)
+                self._stopping()
+                return
+            self._host.at(self._host.now_ms() + self._next_retry_ms(), self.open)
+            return
+        self._commit_number = outcome.commit_number
+        self._memory.loaded(outcome)
+        self._settle_doubt(outcome.commit_number)
+        self._serve()
+
+    def _settle_doubt(self, commit_number: int | None) -> None:
+        if self._doubtful is not None:
+            (number, stage), self._doubtful = self._doubtful, None
+            if commit_number is None:
+                stage.tell(BusError(SERVER_BUSY))
+            else:
+                done = commit_number >= number
+                stage.tell(None if done else BusError(SERVER_BUSY, refused=True))
+
+    def _serve(self) -> None:
+        self._retry_ms = RETRY_FIRST_MS
+        self._become(WayState.SERVING)
+        self._flush()
+
+    # A store that hangs (D-8).
+
+    def _watch_patience(self) -> None:
+        if not self._patience_watch:
+            self._patience_watch = True
+            self._host.at(self._in_flight_since_ms + COMMIT_PATIENCE_MS, self._patience_over)
+
+    def _patience_over(self) -> None:
+        self._patience_watch = False
+        if self._in_flight is None:
+            return
+        if self._host.now_ms() - self._in_flight_since_ms < COMMIT_PATIENCE_MS:
+            self._watch_patience()
+        elif self.state is WayState.SERVING:
+            log.warning("store does not answer; refusing work for it")
+            self._become(WayState.HUNG)
+            behind = [*self._queued, self._open]
+            self._queued.clear()
+            self._open = Stage()
+            for stage in behind:
+                stage.undo(BusError(SERVER_BUSY, refused=True))
+
+    # Stopping.
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Let what is staged be committed and answered, then close the store."""
+        self._stopping = done
+        if self.state is WayState.SERVING:
+            self._flush()
+        elif self.state in (WayState.REFUSING, WayState.FENCED):
+            self._close()
+
+    def _stop_if_done(self) -> None:
+        if self._stopping is not None and self._in_flight is None:
+            self._close()
+
+    def _close(self) -> None:
+        assert self._stopping is not None
+        stopped = self._stopping
+        self._become(WayState.STOPPED)
+        self._port.call(_close, lambda _: stopped())
+
+    def _become(self, state: WayState) -> None:
+        if self.state is not state:
+            self.state = state
+            self._memory.availability_changed()
+
+    def _next_retry_ms(self) -> int:
+        delay_ms, self._retry_ms = self._retry_ms, min(self._retry_ms * 2, RETRY_MAX_MS)
+        return delay_ms
+
+
+class _Commit:
+    """Runs in the store's thread: commits, and looks how much room is left."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def __call__(self, store: MessagingStore) -> int | None:
+        store.commit(self._batch)
+        return store.free_bytes()
+
+
+def _reopen(store: MessagingStore) -> Opened:
+    store.close()  # a handle whose sync failed is never used again (D-3)
+    return store.open()
+
+
+def _close(store: MessagingStore) -> None:
+    store.close()

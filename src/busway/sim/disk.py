@@ -1,0 +1,66 @@
+"""A virtual way to a store: calls take virtual time, run in order, and answer in order (D-11)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from busway.sim.scheduler import Scheduler
+from busway.store.base import MessagingStore, StoreError
+
+T = TypeVar("T")
+
+LATENCY_MS = (0, 4)
+"""How long a call takes, drawn evenly."""
+RETURN_MS = (0, 2)
+"""How much later its answer is seen; the next call may have run meanwhile, as with a thread."""
+
+
+class SimulatedDisk:
+    """The `StorePort` of a simulation, in front of any store."""
+
+    def __init__(
+        self, scheduler: Scheduler, store: MessagingStore, latency_ms: tuple[int, int] = LATENCY_MS
+    ) -> None:
+        self.store = store
+        self.latency_ms = latency_ms
+        self.paused = False
+        """A store that hangs: nothing runs until `resume` (D-8)."""
+        self._scheduler = scheduler
+        self._calls: deque[tuple[Callable[[MessagingStore], Any], Callable[[Any], None]]] = deque()
+        self._running = False
+        self._answer_ms = 0
+
+    def call(
+        self, operation: Callable[[MessagingStore], T], done: Callable[[T | StoreError], None]
+    ) -> None:
+        self._calls.append((operation, done))
+        self._next()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self._next()
+
+    def _next(self) -> None:
+        if not self._running and self._calls and not self.paused:
+            self._running = True
+            self._scheduler.after(self._scheduler.random.randint(*self.latency_ms), self._run)
+
+    def _run(self) -> None:
+        if self.paused:
+            self._running = False
+            return
+        operation, done = self._calls.popleft()
+        try:
+            outcome = operation(self.store)
+        except StoreError as error:
+            outcome = error
+        delay_ms = self._scheduler.random.randint(*RETURN_MS)
+        self._answer_ms = max(self._answer_ms, self._scheduler.now_ms() + delay_ms)
+        self._scheduler.at(self._answer_ms, lambda: done(outcome))
+        self._running = False
+        self._next()

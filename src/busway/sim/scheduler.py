@@ -1,0 +1,84 @@
+"""Virtual time and turns: the `Host` of a simulation. The same seed gives the same history."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+
+START_MS = 1_800_000_000_000
+"""When simulated time begins; any time would do."""
+
+
+class SimulatedTimer:
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Scheduler:
+    """Runs callbacks in the order of virtual time; what is due at once, in the order of arrival."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.steps = 0
+        self._now_ms = START_MS
+        self._turn: deque[Callable[[], None]] = deque()
+        self._events: list[tuple[int, int, SimulatedTimer]] = []
+        self._order = 0
+
+    # The seam.
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._turn.append(callback)
+
+    def at(self, due_ms: int, callback: Callable[[], None]) -> SimulatedTimer:
+        timer = SimulatedTimer(callback)
+        self._order += 1
+        heappush(self._events, (max(due_ms, self._now_ms), self._order, timer))
+        return timer
+
+    def random_bytes(self, count: int) -> bytes:
+        return self.random.randbytes(count)
+
+    # Driving it.
+
+    def after(self, delay_ms: int, callback: Callable[[], None]) -> SimulatedTimer:
+        return self.at(self._now_ms + delay_ms, callback)
+
+    def step(self) -> bool:
+        """Finish this turn, or take the next event; False if there is nothing at all to do."""
+        self.steps += 1
+        if self._turn:
+            self._turn.popleft()()
+            return True
+        while self._events:
+            due_ms, _, timer = heappop(self._events)
+            callback = timer.callback
+            if callback is not None:
+                self._now_ms = due_ms
+                callback()
+                return True
+        return False
+
+    def run_for(self, duration_ms: int) -> None:
+        """Everything that is due within this time."""
+        end_ms = self._now_ms + duration_ms
+        while self._turn or (self._events and self._events[0][0] <= end_ms):
+            self.step()
+        self._now_ms = end_ms
+
+    def run_until(self, condition: Callable[[], bool], limit_ms: int = 600_000) -> None:
+        """Step until the condition holds; fail if it does not within so much virtual time."""
+        end_ms = self._now_ms + limit_ms
+        while not condition():
+            if self._now_ms > end_ms or not self.step():
+                raise TimeoutError(f"still not so after {limit_ms} ms of virtual time")
