@@ -8,13 +8,13 @@ read again from the store, so what is served is always what is there (D-3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from heapq import heappop, heappush
 
 from busway.broker.commits import CommitWay, WayState
+from busway.broker.dues import Dues
 from busway.broker.expiry import ExpirySweep
 from busway.broker.locks import TokenMint
 from busway.broker.partition import Partition
+from busway.broker.purge import Purge
 from busway.broker.seams import (
     Entities,
     Grant,
@@ -39,7 +39,6 @@ from busway.model.errors import (
 )
 from busway.model.message import Message, MessageState
 from busway.store.base import (
-    PURGE_ROWS,
     READ_BYTES_MAX,
     READ_ROWS_MAX,
     Counters,
@@ -77,10 +76,7 @@ class Broker:
         self._mint = TokenMint(0, host.random_bytes)
         self._epoch = 0
         self._next_slot = 1
-        self._dues: list[tuple[int, int, SubQueue]] = []
-        """When locks may run out, a heap; an entry counts if it is its sub-queue's newest."""
-        self._due_of: dict[SubQueue, int] = {}
-        self._due_entries = 0
+        self._dues = Dues()
         self._budget = WindowBudget(WINDOWS_BYTES_MAX)
         self._timer: Timer | None = None
         self._timer_due_ms: int | None = None
@@ -229,22 +225,8 @@ class Broker:
         return {kind: each.committed.copy() for kind, each in found.sub_queues.items()}
 
     def purge(self, incarnation: int, done: Callable[[], None]) -> None:
-        """Forget a deleted entity's messages in small steps (D-16); `done` when none are left.
-
-        Raises *server busy* while the store is not to be had; then the caller tries again later.
-        """
-        self._take_work()
-        # Behind everything that was staged while the entity was still there.
-        self._way.stage(0, 0).after.append(lambda _: self._purge(incarnation, done))
-
-    def _purge(self, incarnation: int, done: Callable[[], None]) -> None:
-        for key in [key for key in self._sub_queues if key.incarnation == incarnation]:
-            sub_queue = self._sub_queues[key]
-            if sub_queue.stored:
-                self._purge_step(sub_queue, partial(self._try_purge, incarnation, done))
-                return
-            self._forget(sub_queue)
-        done()
+        """Forget a deleted entity's messages in small steps; `done` when none are left (D-16)."""
+        Purge(self, self._host, incarnation, done).start()
 
     # What partitions ask of their owner.
 
@@ -278,11 +260,7 @@ class Broker:
         self._port.call(lambda store: store.read_page(slot, after), done)
 
     def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None:
-        known_ms = self._due_of.get(sub_queue)
-        if known_ms is None or due_ms < known_ms:
-            self._due_of[sub_queue] = due_ms
-            self._due_entries += 1
-            heappush(self._dues, (due_ms, self._due_entries, sub_queue))
+        if self._dues.expect(sub_queue, due_ms):
             self._arm()
 
     def expiry_due(self, due_ms: int) -> None:
@@ -314,8 +292,7 @@ class Broker:
         self._partitions.clear()
         self._sub_queues.clear()
         self._by_slot.clear()
-        self._dues.clear()
-        self._due_of.clear()
+        self._dues = Dues()
         self._budget = WindowBudget(WINDOWS_BYTES_MAX)
         for sub_queue in sub_queues:
             sub_queue.finish_all()
@@ -336,11 +313,10 @@ class Broker:
 
     def _arm(self) -> None:
         """One timer for everything that falls due (D-10)."""
-        due_ms = self._sweep.due_ms
-        if self._dues and (due_ms is None or self._dues[0][0] < due_ms):
-            due_ms = self._dues[0][0]
-        if due_ms is None or not self.available:
+        dues = [each for each in (self._sweep.due_ms, self._dues.next_ms()) if each is not None]
+        if not dues or not self.available:
             return
+        due_ms = min(dues)
         if self._timer_due_ms is not None and self._timer_due_ms <= due_ms:
             return
         if self._timer is not None:
@@ -353,16 +329,12 @@ class Broker:
         if not self.available:
             return
         now_ms = self._host.now_ms()
-        while self._dues and self._dues[0][0] <= now_ms:
-            due_ms, _, sub_queue = heappop(self._dues)
-            if self._due_of.get(sub_queue) != due_ms:
-                continue
-            del self._due_of[sub_queue]
+        for sub_queue in self._dues.over(now_ms):
             if self._entities.get(sub_queue.key.incarnation) is not None:
                 self._partition(sub_queue.key).expire_locks(sub_queue)
                 next_ms = sub_queue.locks.next_due_ms()
                 if next_ms is not None:
-                    self.lock_due(sub_queue, max(next_ms, now_ms + 1))
+                    self._dues.expect(sub_queue, max(next_ms, now_ms + 1))
         self._sweep.run(now_ms)
         self._arm()
 
@@ -392,6 +364,16 @@ class Broker:
     def expire(self, sub_queue: SubQueue, message: Message) -> None:
         if self._entities.get(sub_queue.key.incarnation) is not None:
             self._partition(sub_queue.key).expire(sub_queue, message)
+
+    # What a purge asks.
+
+    def sub_queues_of(self, incarnation: int) -> list[SubQueue]:
+        return [each for key, each in self._sub_queues.items() if key.incarnation == incarnation]
+
+    def forget(self, sub_queue: SubQueue) -> None:
+        self._sub_queues.pop(sub_queue.key, None)
+        self._by_slot.pop(sub_queue.slot, None)
+        self._partitions.pop(sub_queue.key[:2], None)
 
     # The parts.
 
@@ -477,36 +459,6 @@ class Broker:
                     self.expire(sub_queue, message)
 
         self._port.call(lambda store: store.read_numbers(sub_queue.slot, numbers), done)
-
-    def _purge_step(self, sub_queue: SubQueue, again: Callable[[], None]) -> None:
-        """One commit that forgets some rows; the counters say how many steps are left."""
-        stage = self._way.stage(1, 0)
-        stage.purge(sub_queue.slot)
-        counters = sub_queue.committed
-        left = counters.active + counters.deferred + counters.scheduled - PURGE_ROWS
-
-        def stepped(error: BusError | None) -> None:
-            if error is None:
-                if left <= 0:
-                    self._forget(sub_queue)
-                else:
-                    sub_queue.committed = Counters(counters.next_counter, active=left)
-            self._host.soon(again)
-
-        stage.after.append(stepped)
-
-    def _try_purge(self, incarnation: int, done: Callable[[], None]) -> None:
-        try:
-            self.purge(incarnation, done)
-        except BusError:
-            # The store went away: go on when it is back.
-            due_ms = self._host.now_ms() + 1_000
-            self._host.at(due_ms, lambda: self._try_purge(incarnation, done))
-
-    def _forget(self, sub_queue: SubQueue) -> None:
-        self._sub_queues.pop(sub_queue.key, None)
-        self._by_slot.pop(sub_queue.slot, None)
-        self._partitions.pop(sub_queue.key[:2], None)
 
 
 def _nothing(_: BusError | None) -> None:
