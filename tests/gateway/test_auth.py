@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote, quote_plus
 
 import pytest
 
 from busway.gateway import auth
 from busway.gateway.auth import Access, Right
+from busway.model.entities import AuthorizationRule
 from busway.model.errors import BusError
+from busway.model.names import audience_key
 
 NOW_MS = 1_700_000_000_000
 LATER = "1700003600"
 HOST = "sb://bus.example.net"
 
 
-@dataclass(frozen=True)
-class Rule:
-    name: str
-    primary_key: str
-    secondary_key: str | None = None
-    rights: tuple[str, ...] = ("Send", "Listen")
-
-
 class Rules:
     """A namespace with a root rule, a rule whose name needs encoding, and one rule on `orders`."""
 
     namespace = {  # noqa: RUF012
-        "root": Rule("root", "root-key", "second-root-key", ("Manage",)),
-        "a+b c/d": Rule("a+b c/d", "odd-key", None, ("Send",)),
+        "root": AuthorizationRule("root", ("Manage",), "root-key", "second-root-key"),
+        "a+b c/d": AuthorizationRule("a+b c/d", ("Send",), "odd-key"),
     }
-    entity = {"send-orders": Rule("send-orders", "orders-key", None, ("Send",))}  # noqa: RUF012
+    entity = {"send-orders": AuthorizationRule("send-orders", ("Send",), "orders-key")}  # noqa: RUF012
 
-    def namespace_rule(self, name: str) -> Rule | None:
+    def namespace_rule(self, name: str) -> AuthorizationRule | None:
         return self.namespace.get(name)
 
-    def entity_rule(self, path: str, name: str) -> tuple[str, Rule] | None:
+    def entity_rule(self, path: str, name: str) -> tuple[str, AuthorizationRule] | None:
         rule = self.entity.get(name)
-        inside = path.lower() == "orders" or path.lower().startswith("orders/$")
-        return ("orders", rule) if rule is not None and inside else None
+        inside = path == "orders" or path.startswith("orders/$")
+        return ("Orders", rule) if rule is not None and inside else None
 
 
 def token(
@@ -55,7 +48,7 @@ def token(
 
 
 def verify(text: str, audience: str = "orders") -> Access:
-    return auth.verify(text, audience, Rules(), NOW_MS)
+    return auth.verify(text, audience_key(audience), Rules(), NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +72,7 @@ def verify(text: str, audience: str = "orders") -> Access:
     ],
 )
 def test_a_signature_opens_its_path_and_what_is_below(resource: str, audience: str) -> None:
-    assert verify(token(resource), audience).scope == audience
+    assert verify(token(resource), audience).scope == audience_key(audience)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from enum import Flag
 from typing import Protocol
 from urllib.parse import unquote, unquote_plus
 
+from busway.model.entities import AuthorizationRule
 from busway.model.errors import (
     TOKEN_EXPIRED,
     TOKEN_MALFORMED,
@@ -22,6 +23,7 @@ from busway.model.errors import (
     TOKEN_SIGNATURE_INVALID,
     BusError,
 )
+from busway.model.names import audience_key, name_key, scope_covers
 
 TOKEN_PREFIX = "sharedaccesssignature "
 TOKEN_LENGTH_MAX = 4096
@@ -51,25 +53,12 @@ CLAIMS = {
 }
 
 
-class AccessRule(Protocol):
-    """A shared access rule as the catalog keeps it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def primary_key(self) -> str: ...
-    @property
-    def secondary_key(self) -> str | None: ...
-    @property
-    def rights(self) -> Iterable[str]: ...
-
-
 class AccessRules(Protocol):
     """The rules that can apply to a path."""
 
-    def namespace_rule(self, name: str) -> AccessRule | None: ...
+    def namespace_rule(self, name: str) -> AuthorizationRule | None: ...
 
-    def entity_rule(self, path: str, name: str) -> tuple[str, AccessRule] | None:
+    def entity_rule(self, path: str, name: str) -> tuple[str, AuthorizationRule] | None:
         """The rule of the entity that `path` names or lies in, with that entity's path."""
 
 
@@ -78,52 +67,28 @@ class Access:
     """What one valid token allows until it expires."""
 
     scope: str
-    """The normalised path that it covers, with what is below; empty for the whole namespace."""
+    """The `audience_key` that it covers, with what is below; empty for the whole namespace."""
     rights: Right
     expires_ms: int | None
     """None for a password, which does not expire (SASL PLAIN)."""
     rule_name: str
     entity: str | None = None
-    """Set when an entity's own rule signed it: nothing outside that entity, whatever `sr` says."""
+    """The `name_key` of an entity, set when that entity's own rule signed it: it opens
+    nothing outside, whatever `sr` says (D-34)."""
 
     def allows(self, path: str, right: Right, now_ms: int, entity: str | None = None) -> bool:
         """Whether `path` of the entity `entity` is open for `right` at this time."""
         if self.expires_ms is not None and now_ms >= self.expires_ms:
             return False
-        if right not in self.rights or not covers(self.scope, path):
+        if right not in self.rights or not scope_covers(self.scope, name_key(path)):
             return False
-        return self.entity is None or same_path(self.entity, path if entity is None else entity)
+        return self.entity is None or self.entity == name_key(path if entity is None else entity)
 
 
-def resource_path(uri: str, *, has_host: bool = True) -> str:
-    """The path of a resource URI or audience: without scheme, host, slashes and `/$management`.
-
-    `sr` without a scheme still starts with a host (`has_host`); an audience without one is a path.
-    """
-    text = unquote(uri)
-    _, separator, rest = text.partition("://")
-    if separator:
-        text = rest.partition("/")[2]
-    elif has_host:
-        text = text.partition("/")[2]
-    text = text.strip("/")
-    if text.lower() == "$management":
-        return ""
-    if text.lower().endswith("/$management"):
-        text = text[: -len("/$management")]
-    return text
-
-
-def covers(scope: str, path: str) -> bool:
-    """Equal, or a prefix that ends at a `/`; the bare host covers all; any case (D-34)."""
-    if not scope:
-        return True
-    scope, path = scope.lower(), path.lower()
-    return path == scope or path.startswith(scope + "/")
-
-
-def same_path(left: str, right: str) -> bool:
-    return left.lower() == right.lower()
+def scope_of(resource: str) -> str:
+    """The `audience_key` of a token's `sr`: it names a host first, with or without a scheme."""
+    text = unquote(resource)
+    return audience_key(text if "://" in text else text.partition("/")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +145,11 @@ def _equal(left: str, right: str) -> bool:
     return hmac.compare_digest(left.encode(), right.encode())
 
 
-def _keys(rule: AccessRule) -> list[str]:
+def _keys(rule: AuthorizationRule) -> list[str]:
     return [key for key in (rule.primary_key, rule.secondary_key) if key]
 
 
-def _signed_by(token: Token, rule: AccessRule) -> bool:
+def _signed_by(token: Token, rule: AuthorizationRule) -> bool:
     # Both keys are always tried, so that time does not tell which one matched.
     matches = [
         _equal(sign(token.resource, token.expiry, key), token.signature) for key in _keys(rule)
@@ -193,25 +158,24 @@ def _signed_by(token: Token, rule: AccessRule) -> bool:
 
 
 def verify(text: str, audience: str, rules: AccessRules, now_ms: int) -> Access:
-    """What the token allows for `audience`, a normalised path ("" is the whole namespace)."""
+    """What the token allows for an audience, as `audience_key` writes it."""
     token = parse(text)
     for name in dict.fromkeys((token.rule_name, token.rule_name_as_sent)):
         namespace_rule = rules.namespace_rule(name)
         if namespace_rule is not None and _signed_by(token, namespace_rule):
-            rule, entity = namespace_rule, None
+            entity, rule = None, namespace_rule
             break
         found = rules.entity_rule(audience, name)
         if found is not None and _signed_by(token, found[1]):
-            entity, rule = found
+            entity, rule = name_key(found[0]), found[1]
             break
     else:
         # One text for an unknown rule and a wrong key: a stranger learns no rule names.
         raise BusError(TOKEN_SIGNATURE_INVALID)
     if token.expires_ms <= now_ms:
         raise BusError(TOKEN_EXPIRED, expired_text=token.expiry)
-    scope = resource_path(token.resource)
-    if not covers(scope, audience):
-        raise BusError(TOKEN_SCOPE_INVALID, scope=scope, uri=audience)
+    if not scope_covers(scope_of(token.resource), audience):
+        raise BusError(TOKEN_SCOPE_INVALID, scope=unquote(token.resource), uri=audience)
     return Access(audience, Right.of(rule.rights), token.expires_ms, rule.name, entity)
 
 
