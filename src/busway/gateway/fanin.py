@@ -1,0 +1,136 @@
+"""The fan-in of one entity's sub-queue: links with credit meet partitions with messages (P-26).
+
+Two rings, paired round robin: the links that have credit to give, and the partitions that may have
+something. A pair is a `Grant` (D-22): part of a link's credit, lent to one partition. A partition
+leaves its ring when a grant comes back with something left on it, and enters again when it says
+*ready*; a link leaves when its credit is lent out. So no partition and no link starves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from busway.broker.seams import Grant, Receiver
+from busway.gateway.router import Router
+from busway.model.entities import Queue
+from busway.store.base import SubQueueKey, SubQueueKind
+
+GRANT_MESSAGES_MAX = 64
+"""One grant is never larger, so that links that share a partition take turns (P-26) and a link's
+connection is looked at again before the next: it may have enough to write."""
+
+
+class CreditLink(Receiver, Protocol):
+    """A receiving link as the fan-in sees it."""
+
+    @property
+    def delete(self) -> bool: ...
+
+    def free_credit(self) -> int:
+        """Credit that is not lent out; 0 while its connection has enough to write."""
+
+    def lend(self, grant: Grant) -> None:
+        """Remember a grant that is being made for this link."""
+
+
+class Turns(Protocol):
+    """Who runs what is due at the end of this turn."""
+
+    def at_turn_end(self, due: FanIn) -> None: ...
+
+
+class FanIn:
+    """All links of this gateway that receive from one sub-queue of one entity."""
+
+    def __init__(self, queue: Queue, kind: SubQueueKind, router: Router, turns: Turns) -> None:
+        self.kind = kind
+        self.links: dict[CreditLink, None] = {}
+        self.turn_is_due = False
+        self._router = router
+        self._turns = turns
+        self._placement = queue
+        self._keys = [
+            SubQueueKey(queue.incarnation, partition, kind)
+            for partition in range(len(queue.placement))
+        ]
+        self._ready: dict[SubQueueKey, None] = {}
+        self._hungry: deque[CreditLink] = deque()
+        self._in_hungry: set[CreditLink] = set()
+        self._pairing = False
+
+    @property
+    def incarnation(self) -> int:
+        return self._placement.incarnation
+
+    def join(self, link: CreditLink) -> None:
+        if not self.links:
+            # Whatever was said while nobody listened: every partition is asked once.
+            for key in self._keys:
+                self._ready[key] = None
+                owner = self._router.owner(self._placement, key.partition)
+                if owner is not None:
+                    owner.watch(key, self)
+        self.links[link] = None
+
+    def leave(self, link: CreditLink) -> None:
+        self.links.pop(link, None)
+        self._in_hungry.discard(link)
+        if not self.links:
+            for key in self._keys:
+                owner = self._router.owner(self._placement, key.partition)
+                if owner is not None:
+                    owner.unwatch(key, self)
+
+    def hungry(self, link: CreditLink) -> None:
+        """The link may have free credit."""
+        if link not in self._in_hungry:
+            self._in_hungry.add(link)
+            self._hungry.append(link)
+        if self._ready:
+            self._turns.at_turn_end(self)
+
+    def ready(self, key: SubQueueKey) -> None:
+        """The partition may have something to give."""
+        self._ready[key] = None
+        if self._hungry:
+            self._turns.at_turn_end(self)
+
+    def returned(self, key: SubQueueKey, *, empty: bool) -> None:
+        """A grant has come back from a partition that is empty, or may have more."""
+        if empty:
+            self._ready.pop(key, None)
+        else:
+            self.ready(key)
+
+    def turn(self) -> None:
+        """Pair until one of the rings is empty."""
+        if self._pairing:
+            return  # an answer that came at once: the loop below goes on with it
+        self._pairing = True
+        try:
+            while self._ready and self._hungry:
+                self._pair()
+        finally:
+            self._pairing = False
+
+    def _pair(self) -> None:
+        link = self._hungry.popleft()
+        if link not in self._in_hungry:
+            return
+        free = link.free_credit()
+        if free <= 0:
+            self._in_hungry.discard(link)
+            return
+        key = next(iter(self._ready))
+        del self._ready[key]
+        owner = self._router.owner(self._placement, key.partition)
+        if owner is None or not owner.available:
+            self._hungry.appendleft(link)
+            return  # says ready when it is back
+        share = free // (len(self._ready) + 1)
+        grant = Grant(link, key, max(1, min(share, GRANT_MESSAGES_MAX)), delete=link.delete)
+        self._ready[key] = None  # at the ring's end, until the grant says that it is empty
+        self._hungry.append(link)
+        link.lend(grant)
+        owner.grant(grant)
