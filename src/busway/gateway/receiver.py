@@ -1,0 +1,294 @@
+"""The endpoint behind a client's receiver link (amqp.md 9 and 10).
+
+It lends the link's credit to partitions through the fan-in (D-22), writes what they deliver, and
+passes the client's outcomes on to the partition that the lock token names (D-23). Answers go back
+after the commit, coalesced by outcome once per turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from busway.amqp.events import Disposed
+from busway.amqp.link import Link
+from busway.amqp.performatives import Outcome, Rejected
+from busway.broker.locks import token_partition
+from busway.broker.seams import Grant, SettlementKind, Timer
+from busway.gateway import envelope, settlement
+from busway.gateway.fanin import FanIn
+from busway.gateway.router import kind_of
+from busway.model.entities import Queue
+from busway.model.errors import LOCK_LOST, NOT_IMPLEMENTED, BusError
+from busway.model.message import Message
+from busway.model.names import Address
+from busway.store.base import SubQueueKey
+
+if TYPE_CHECKING:
+    from busway.gateway.connection import GatewayConnection
+
+log = logging.getLogger("busway.gateway")
+
+DRAIN_ANSWER_MS = 50
+"""A drain waits this long for grants that are out, no longer (D-22)."""
+
+
+class Acknowledgements:
+    """Collects what is committed with one outcome, for one disposition per turn."""
+
+    __slots__ = ("delivery_ids", "receiver", "state")
+
+    def __init__(self, receiver: ReceiverEndpoint, state: Outcome) -> None:
+        self.receiver = receiver
+        self.state = state
+        self.delivery_ids: list[int] = []
+
+    def committed(self, tags: list[int]) -> None:
+        self.delivery_ids.extend(tags)
+        self.receiver.gateway.at_turn_end(self.receiver)
+
+    def failed(self, tag: int, error: BusError) -> None:
+        self.receiver.reject(tag, error)
+
+
+class ReceiverEndpoint:
+    """One receiver link on one sub-queue. `delete` is receive-and-delete (D-6)."""
+
+    __slots__ = (
+        "_acknowledgements",
+        "_drain_timer",
+        "_grants",
+        "_lent",
+        "_recalled",
+        "address",
+        "closed",
+        "connection",
+        "delete",
+        "fan_in",
+        "gateway",
+        "kind",
+        "link",
+        "queue",
+        "turn_is_due",
+    )
+
+    def __init__(
+        self,
+        connection: GatewayConnection,
+        link: Link,
+        queue: Queue,
+        address: Address,
+        fan_in: FanIn,
+        *,
+        delete: bool,
+    ) -> None:
+        self.connection = connection
+        self.gateway = connection.gateway
+        self.link = link
+        self.queue = queue
+        self.kind = kind_of(address)
+        self.address = address
+        self.fan_in = fan_in
+        self.delete = delete
+        self.closed = False
+        self.turn_is_due = False
+        self._grants: dict[Grant, int] = {}
+        """Every grant that is out, and how much of it was not delivered yet."""
+        self._recalled: set[Grant] = set()
+        self._lent = 0
+        """The sum of what is not delivered yet: lent and in flight never exceed credit (D-22)."""
+        self._drain_timer: Timer | None = None
+        self._acknowledgements: dict[SettlementKind, Acknowledgements] = {}
+        fan_in.join(self)
+
+    # --- Credit ----------------------------------------------------------------------------------
+
+    def free_credit(self) -> int:
+        if self.closed or not self.connection.can_deliver:
+            return 0
+        return self.link.credit - self._lent
+
+    def lend(self, grant: Grant) -> None:
+        self._grants[grant] = grant.left
+        self._lent += grant.left
+
+    def flow(self) -> None:
+        """The client has said something about credit."""
+        if self.link.drain:
+            self._drain()
+        elif self.link.credit < self._lent:
+            self._recall()
+        else:
+            self.fan_in.hungry(self)
+
+    def resume(self) -> None:
+        """The connection can take deliveries again."""
+        if not self.closed:
+            self.fan_in.hungry(self)
+
+    def _drain(self) -> None:
+        """Deliver what is there, then give the credit back (amqp.md 9)."""
+        self.fan_in.hungry(self)
+        self.fan_in.turn()
+        if self.link.credit < self._lent:
+            self._recall()
+        if not self._grants:
+            self._answer_drain()
+        elif self._drain_timer is None:
+            now_ms = self.gateway.host.now_ms()
+            self._drain_timer = self.gateway.host.at(now_ms + DRAIN_ANSWER_MS, self._drain_is_due)
+
+    def _drain_is_due(self) -> None:
+        self._drain_timer = None
+        if self.closed or not self.link.drain:
+            return
+        self._recall()
+        # Messages being removed for this link are on their way to it: wait for them (D-6). Locked
+        # ones that come later are handed back.
+        if not self.delete:
+            self._answer_drain()
+
+    def _answer_drain(self) -> None:
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
+            self._drain_timer = None
+        if not self.closed and self.link.drain:
+            self.link.drained()
+
+    def _recall(self) -> None:
+        for grant in [grant for grant in self._grants if grant not in self._recalled]:
+            self._recalled.add(grant)
+            owner = self.gateway.router.owner(self.queue, grant.key.partition)
+            if owner is not None:
+                owner.recall(grant)
+
+    # --- Deliveries ------------------------------------------------------------------------------
+
+    def deliver(self, grant: Grant, messages: list[Message]) -> None:
+        try:
+            self._deliver(grant, messages)
+        except Exception:
+            # Never into the partition that delivers: it serves others.
+            log.exception("a delivery failed", extra=self.connection.named(self.link))
+            self.connection.fail()
+
+    def _deliver(self, grant: Grant, messages: list[Message]) -> None:
+        link = self.link
+        self._grants[grant] -= len(messages)
+        self._lent -= len(messages)
+        if self.closed or link.credit < len(messages):
+            messages = self._hand_back(grant, messages)
+        partitioned = self.queue.enable_partitioning
+        if self.delete:
+            for message in messages:
+                payload = envelope.encode(message, partitioned=partitioned)
+                link.send(payload, message.number.to_bytes(16, "big"), settled=True)
+        else:
+            for message in messages:
+                assert message.lock_token is not None
+                payload = envelope.encode_locked(message, partitioned=partitioned)
+                link.send(payload, message.lock_token, settled=False)
+
+    def _hand_back(self, grant: Grant, messages: list[Message]) -> list[Message]:
+        """Release what came after the credit was gone; what was removed is gone with it (D-6)."""
+        room = 0 if self.closed else self.link.credit
+        if self.delete:
+            if len(messages) > room:
+                log.warning(
+                    "%d messages were removed for a link that was gone when they came",
+                    len(messages) - room,
+                    extra=self.connection.named(self.link),
+                )
+            return messages[:room]
+        owner = self.gateway.router.owner(self.queue, grant.key.partition)
+        if owner is not None:
+            for message in messages[room:]:
+                assert message.lock_token is not None
+                owner.settle(
+                    grant.key, message.lock_token, settlement.RELEASE, settlement.UNANSWERED, 0
+                )
+        return messages[:room]
+
+    def finished(self, grant: Grant) -> None:
+        unused = self._grants.pop(grant)
+        self._lent -= unused
+        recalled = grant in self._recalled
+        self._recalled.discard(grant)
+        # Something unused and not asked back: there is no more.
+        self.fan_in.returned(grant.key, empty=unused > 0 and not recalled)
+        if self.closed:
+            return
+        if self.link.drain:
+            if not self._grants:
+                self._answer_drain()
+        else:
+            self.fan_in.hungry(self)
+
+    # --- Settlements -----------------------------------------------------------------------------
+
+    def disposed(self, event: Disposed) -> None:
+        """The client has decided about some of what it holds."""
+        decision = settlement.from_outcome(event.state)
+        if decision is None:
+            if not event.settled:
+                self._refuse_state(event)
+                return
+            # Settled without an outcome: whatever was meant, the message must not be lost.
+            decision = settlement.RELEASE
+        if self.delete:
+            return
+        router, queue, kind = self.gateway.router, self.queue, self.kind
+        replies: Acknowledgements | settlement.Unanswered = (
+            settlement.UNANSWERED if event.settled else self._acknowledge(decision.kind)
+        )
+        incarnation = queue.incarnation
+        for delivery_id, token in zip(event.delivery_ids, event.tags, strict=True):
+            partition = token_partition(token)
+            try:
+                if partition is None:
+                    raise BusError(LOCK_LOST)
+                owner = router.available_owner(queue, partition)
+            except BusError as error:
+                replies.failed(delivery_id, error)
+                continue
+            owner.settle(
+                SubQueueKey(incarnation, partition, kind), token, decision, replies, delivery_id
+            )
+
+    def _acknowledge(self, kind: SettlementKind) -> Acknowledgements:
+        replies = self._acknowledgements.get(kind)
+        if replies is None:
+            replies = Acknowledgements(self, settlement.ACKNOWLEDGEMENTS[kind])
+            self._acknowledgements[kind] = replies
+        return replies
+
+    def _refuse_state(self, event: Disposed) -> None:
+        """A transaction's state, which is not supported yet; `received` and null say nothing."""
+        if event.state is None or event.state.CODE != 0x34:
+            return
+        for delivery_id in event.delivery_ids:
+            self.reject(delivery_id, BusError(NOT_IMPLEMENTED, operation="transaction"))
+
+    def reject(self, delivery_id: int, error: BusError) -> None:
+        if not self.closed:
+            self.link.settle_sent([delivery_id], Rejected(self.gateway.wire_error(error)))
+
+    def turn(self) -> None:
+        """Acknowledge what was committed since the last turn."""
+        for replies in self._acknowledgements.values():
+            if replies.delivery_ids:
+                delivery_ids, replies.delivery_ids = replies.delivery_ids, []
+                if not self.closed:
+                    self.link.settle_sent(delivery_ids, replies.state)
+
+    # --- The end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """The link is gone. What the client holds stays locked (LOCK-7); the rest goes back."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
+        self._recall()
+        self.gateway.leave(self.fan_in, self)

@@ -1,0 +1,195 @@
+"""The endpoint behind a client's sender link (amqp.md 8 and 13).
+
+A transfer is checked here, turned into messages, and handed to a partition by the router. It is
+answered when it is committed: *accepted*, many in one disposition per turn, or *rejected* with a
+full error. Never *released* or *modified*: Python would wait for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from busway.amqp.errors import DECODE_ERROR, ProtocolError
+from busway.amqp.events import TransferReceived
+from busway.amqp.link import Link
+from busway.amqp.performatives import Accepted, Error, Rejected
+from busway.gateway import envelope
+from busway.gateway.router import PendingSend
+from busway.model.durations import format_timespan
+from busway.model.entities import Queue
+from busway.model.errors import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, TIMEOUT, BusError
+from busway.model.names import Address
+
+if TYPE_CHECKING:
+    from busway.gateway.connection import GatewayConnection
+
+log = logging.getLogger("busway.gateway")
+
+CREDIT = 1_000
+"""At attach; JS and Go send nothing before it. Replenished at half (amqp.md 7.2)."""
+
+ACCEPTED = Accepted()
+
+
+class SenderEndpoint:
+    """One sender link to one entity, and the `Replies` of its sends: tags are delivery ids."""
+
+    __slots__ = (
+        "_accepted",
+        "_pending",
+        "_settled",
+        "address",
+        "closed",
+        "connection",
+        "gateway",
+        "link",
+        "queue",
+        "turn_is_due",
+    )
+
+    def __init__(
+        self, connection: GatewayConnection, link: Link, queue: Queue, address: Address
+    ) -> None:
+        self.connection = connection
+        self.gateway = connection.gateway
+        self.link = link
+        self.queue = queue
+        self.address = address
+        self.closed = False
+        self.turn_is_due = False
+        self._pending: dict[int, PendingSend] = {}
+        """In the order of their deadlines, because each gets the same time."""
+        self._settled: set[int] = set()
+        """Those of them that the client sent settled: nobody waits for an answer."""
+        self._accepted: list[int] = []
+
+    def start(self) -> None:
+        self.link.set_credit(self.gateway.budget.share(CREDIT))
+
+    def transfer(self, event: TransferReceived) -> None:
+        gateway, delivery_id = self.gateway, event.delivery_id
+        now_ms = gateway.host.now_ms()
+        gateway.at_turn_end(self)
+        try:
+            if event.state is not None:
+                raise BusError(NOT_IMPLEMENTED, operation="send in a transaction")
+            messages, pinned = envelope.read(
+                event.payload, event.message_format, self.queue, now_ms
+            )
+        except BusError as error:
+            if not event.settled:
+                self._reject(delivery_id, error)
+            return
+        except ProtocolError as error:
+            if not event.settled:
+                fault = Error(DECODE_ERROR, f"The message cannot be read: {error}", None)
+                self.link.settle([delivery_id], Rejected(fault))
+            return
+        size = len(event.payload)
+        pending = PendingSend(messages, size, now_ms + gateway.settings.send_timeout_ms, pinned)
+        if not self._pending:
+            gateway.await_sends(self)
+        self._pending[delivery_id] = pending
+        if event.settled:
+            self._settled.add(delivery_id)
+        gateway.budget.take(size)
+        try:
+            gateway.router.send(self.queue, pending, self, delivery_id)
+        except BusError as error:
+            self._finish(delivery_id, error)
+
+    def too_large(self, delivery_id: int, settled: bool) -> None:
+        """The link stays: only this message is refused."""
+        self.gateway.at_turn_end(self)
+        if not settled:
+            limit = self.queue.max_message_size_bytes
+            self._reject(
+                delivery_id,
+                BusError(
+                    MESSAGE_SIZE_EXCEEDED,
+                    delivery_id=delivery_id,
+                    size_bytes=f"above {limit}",
+                    max_bytes=limit,
+                ),
+            )
+
+    # --- Answers of partitions -------------------------------------------------------------------
+
+    def committed(self, tags: list[int]) -> None:
+        pendings, accepted, released = self._pending, self._accepted, 0
+        for tag in tags:
+            pending = pendings.pop(tag, None)
+            if pending is None:
+                continue  # answered with a timeout already
+            released += pending.size
+            if not self._settled or tag not in self._settled:
+                accepted.append(tag)
+            else:
+                self._settled.discard(tag)
+        self.gateway.budget.give(released)
+        self.gateway.at_turn_end(self)
+
+    def failed(self, tag: int, error: BusError) -> None:
+        pending = self._pending.get(tag)
+        if pending is None:
+            return
+        try:
+            self.gateway.router.send_elsewhere(self.queue, pending, error, self, tag)
+        except BusError as final:
+            self._finish(tag, final)
+
+    def _finish(self, tag: int, error: BusError) -> None:
+        pending = self._pending.pop(tag, None)
+        if pending is None:
+            return
+        self.gateway.budget.give(pending.size)
+        self.gateway.at_turn_end(self)
+        if tag in self._settled:
+            self._settled.discard(tag)
+            named = self.connection.named(self.link)
+            log.info("a settled message was refused: %s", error, extra=named)
+        else:
+            self._reject(tag, error)
+
+    def _reject(self, delivery_id: int, error: BusError) -> None:
+        self.link.settle([delivery_id], Rejected(self.gateway.wire_error(error)))
+
+    # --- Turns and time --------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Once per turn: acknowledge what was committed, then see about credit."""
+        if self._accepted:
+            delivery_ids, self._accepted = self._accepted, []
+            self.link.settle(delivery_ids, ACCEPTED)
+        self.replenish()
+
+    def replenish(self) -> None:
+        if self.closed:
+            return
+        budget, credit = self.gateway.budget, self.link.credit
+        window = budget.share(CREDIT)
+        target = max(0, window - len(self._pending))
+        if window == 0 and credit:
+            self.link.set_credit(0)
+        elif target - credit >= (window + 1) // 2 and window:
+            self.link.set_credit(target)
+        if window < CREDIT:
+            budget.starve(self)
+
+    def sweep(self, now_ms: int) -> bool:
+        """Give up what is past its deadline (D-4). True while there is more to wait for."""
+        late = []
+        for tag, pending in self._pending.items():
+            if pending.deadline_ms > now_ms:
+                break
+            late.append(tag)
+        timeout_ms = self.gateway.settings.send_timeout_ms
+        for tag in late:
+            self._finish(tag, BusError(TIMEOUT, timeout=format_timespan(timeout_ms)))
+        return bool(self._pending)
+
+    def close(self) -> None:
+        """The link is gone; what was handed over is committed or not without anybody to tell."""
+        self.closed = True
+        self.gateway.budget.forget(self)
