@@ -1,0 +1,105 @@
+"""The `$cbs` node: tokens that clients put on their connection (amqp.md 5).
+
+Tokens belong to the connection and are kept by audience. What they allow is decided in `auth.py`;
+here is how long: a token put again extends, an expired one closes the links that lived on it, and
+a connection without any is dropped after a while.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from busway.amqp.types import Int
+from busway.gateway import auth
+from busway.gateway.auth import Access, Right
+from busway.gateway.requests import Request
+from busway.model.errors import ARGUMENT_ERROR, NOT_FOUND, SERVER_BUSY, TOKEN_MALFORMED, BusError
+from busway.model.limits import TOKEN_WAIT_MAX_MS
+from busway.model.names import Address, audience_key, parse_address
+
+if TYPE_CHECKING:
+    from busway.gateway.gateway import Gateway
+
+log = logging.getLogger("busway.gateway")
+
+TOKENS_MAX = 1_000
+"""Audiences on one connection; each takes memory until it expires."""
+
+
+class Tokens:
+    """What one connection may do, by audience."""
+
+    __slots__ = ("_by_audience", "_unauthorised_since_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self._by_audience: dict[str, Access] = {}
+        self._unauthorised_since_ms: int | None = now_ms
+
+    def put(self, access: Access) -> None:
+        if access.scope not in self._by_audience and len(self._by_audience) >= TOKENS_MAX:
+            raise BusError(SERVER_BUSY)
+        self._by_audience[access.scope] = access
+        self._unauthorised_since_ms = None
+
+    def allow(self, address: Address, right: Right, now_ms: int) -> bool:
+        """Whether some token opens this node for `right`; `Right.NONE` asks for any token."""
+        path, entity = address.node, address.path
+        return any(
+            access.allows(path, right, now_ms, entity) for access in self._by_audience.values()
+        )
+
+    def expire(self, now_ms: int) -> bool:
+        """Forget what has expired. True if there was any: links may have to go."""
+        gone = [
+            audience
+            for audience, access in self._by_audience.items()
+            if access.expires_ms is not None and access.expires_ms <= now_ms
+        ]
+        for audience in gone:
+            del self._by_audience[audience]
+        if gone and not self._by_audience:
+            self._unauthorised_since_ms = now_ms
+        return bool(gone)
+
+    def overdue(self, now_ms: int) -> bool:
+        """No valid token for so long that the connection is dropped."""
+        since_ms = self._unauthorised_since_ms
+        return since_ms is not None and now_ms - since_ms >= TOKEN_WAIT_MAX_MS
+
+
+class CbsService:
+    """Serves put-token for all connections of a gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def serve(self, request: Request) -> None:
+        try:
+            self._put_token(request)
+        except BusError as error:
+            described = self._gateway.describe(error)
+            # Without an error-condition nothing is lost, and Python reads one as a failure
+            # whatever the status is.
+            request.answer(_status(error.kind.status, described), None)
+            log.info("put-token refused: %s", error, extra=request.connection.named())
+        else:
+            request.answer(_status(202, "Accepted"), None)
+
+    def _put_token(self, request: Request) -> None:
+        if request.operation.lower() != "put-token":
+            raise BusError(ARGUMENT_ERROR, detail=f"'{request.operation}' is not put-token.")
+        name, token = request.properties.get("name"), request.body
+        if not isinstance(name, str) or not isinstance(token, str):
+            raise BusError(TOKEN_MALFORMED, detail="it has no text, or no audience as its 'name'")
+        connection, now_ms = request.connection, self._gateway.host.now_ms()
+        audience = audience_key(name)
+        access = auth.verify(token, audience, self._gateway.access_rules, now_ms)
+        if audience and not self._gateway.exists(parse_address(audience)):
+            # Only told to who could open it; Python then speaks of authentication, as on Azure.
+            raise BusError(NOT_FOUND, uri=name)
+        connection.tokens.put(access)
+
+
+def _status(code: int, description: str) -> dict[str, Any]:
+    return {"status-code": Int(code), "status-description": description}

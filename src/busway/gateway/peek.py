@@ -1,0 +1,81 @@
+"""Peek over all partitions of an entity, in numeric order, within one call (D-26, P-30, P-32).
+
+A partition is left only when it has nothing more at or after the number asked for, so a caller that
+repeats from the last number it saw sees every message once. One that is ill is skipped and logged:
+a part of the truth now is better than an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from busway.gateway.router import Router
+from busway.model.entities import Queue
+from busway.model.errors import BusError
+from busway.model.limits import PEEK_REPLY_MAX_BYTES
+from busway.model.message import Message, partition_of, sequence_number
+from busway.store.base import SubQueueKey, SubQueueKind
+
+log = logging.getLogger("busway.gateway")
+
+PEEK_OVERHEAD_BYTES = 128
+"""Of each message in the reply: what the broker adds to it, and the map around it."""
+
+
+class PeekWalk:
+    """One peek on its way through the partitions."""
+
+    def __init__(
+        self,
+        router: Router,
+        queue: Queue,
+        kind: SubQueueKind,
+        count: int,
+        done: Callable[[list[Message]], None],
+    ) -> None:
+        self._router = router
+        self._queue = queue
+        self._kind = kind
+        self._count = count
+        self._done = done
+        self._found: list[Message] = []
+        self._size = 0
+        self._partition = 0
+
+    def walk(self, from_number: int) -> None:
+        """Go on from this number; partitions without an owner are passed over."""
+        self._partition = partition_of(from_number)
+        while self._partition < len(self._queue.placement):
+            owner = self._router.owner(self._queue, self._partition)
+            if owner is not None and owner.available:
+                key = SubQueueKey(self._queue.incarnation, self._partition, self._kind)
+                room = PEEK_REPLY_MAX_BYTES - self._size
+                owner.peek(key, from_number, self._count - len(self._found), room, self._answered)
+                return
+            self._skip("it is unavailable")
+            from_number = sequence_number(self._partition, 0)
+        self._done(self._found)
+
+    def _answered(self, outcome: list[Message] | BusError) -> None:
+        if isinstance(outcome, BusError):
+            self._skip(str(outcome))
+        elif not outcome:
+            self._partition += 1
+        else:
+            for message in outcome:
+                self._size += message.size + PEEK_OVERHEAD_BYTES
+                if self._size > PEEK_REPLY_MAX_BYTES and self._found:
+                    self._done(self._found)
+                    return
+                self._found.append(message)
+            if len(self._found) >= self._count or self._size >= PEEK_REPLY_MAX_BYTES:
+                self._done(self._found)
+            else:
+                self.walk(self._found[-1].number + 1)
+            return
+        self.walk(sequence_number(self._partition, 0))
+
+    def _skip(self, why: str) -> None:
+        log.warning("peek skips partition %d of %s: %s", self._partition, self._queue.path, why)
+        self._partition += 1
