@@ -1,0 +1,412 @@
+"""One client's connection: engine events to endpoints, and what the socket's owner asks of it.
+
+This file owns which endpoint stands behind a link (amqp.md 6 and 7), who may have it, and how a
+connection ends. A mistake of ours inside one connection closes that connection and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from busway.amqp.connection import Connection
+from busway.amqp.errors import INTERNAL_ERROR
+from busway.amqp.events import (
+    AttachRequested,
+    Closed,
+    Detached,
+    Disposed,
+    Event,
+    FlowReceived,
+    Opened,
+    TransferReceived,
+    TransferTooLarge,
+    UnknownDisposed,
+)
+from busway.amqp.link import Link
+from busway.amqp.performatives import Coordinator, Rejected
+from busway.amqp.sasl import plain_credentials
+from busway.amqp.settings import ConnectionSettings, Role
+from busway.amqp.types import ULong
+from busway.gateway import auth, requests
+from busway.gateway.auth import Right
+from busway.gateway.cbs import Tokens
+from busway.gateway.receiver import ReceiverEndpoint
+from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
+from busway.gateway.router import kind_of
+from busway.gateway.sender import SenderEndpoint
+from busway.model.entities import Queue
+from busway.model.errors import (
+    CONNECTION_QUOTA_EXCEEDED,
+    ENTITY_DISABLED,
+    LOCK_LOST,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    RECEIVE_DISABLED,
+    SEND_DISABLED,
+    SEND_TO_SUB_QUEUE,
+    SESSION_NOT_ALLOWED,
+    SESSION_REQUIRED,
+    TOKEN_MISSING,
+    UNAUTHORIZED,
+    BusError,
+)
+from busway.model.names import Address, SubQueueKind, parse_address
+
+if TYPE_CHECKING:
+    from busway.gateway.gateway import Gateway
+
+log = logging.getLogger("busway.gateway")
+
+SESSION_FILTER = "com.microsoft:session-filter"
+REQUEST_SIZE_MAX = 2**64 - 1
+"""What the service says on `$cbs` and `$management`; the connection's own limit still holds."""
+
+Endpoint = SenderEndpoint | ReceiverEndpoint | RequestEndpoint | ReplyEndpoint
+
+
+class Peer(Protocol):
+    """Who is at the other end."""
+
+    @property
+    def connection_id(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def loopback(self) -> bool: ...
+
+
+class GatewayConnection:
+    """The gateway's side of one connection; whoever owns the socket calls it."""
+
+    def __init__(
+        self, gateway: Gateway, peer: Peer, on_output: Callable[[], None], *, encrypted: bool
+    ) -> None:
+        self.gateway = gateway
+        self.peer = peer
+        self.tokens = Tokens(gateway.host.now_ms())
+        self.requests_open = 0
+        self.hostname = ""
+        # A password in clear text only where nobody can listen (D-34).
+        may_use_password = encrypted or peer.loopback
+        mechanisms = (
+            ("MSSBCBS", "PLAIN", "ANONYMOUS") if may_use_password else ("MSSBCBS", "ANONYMOUS")
+        )
+        settings = ConnectionSettings(
+            container_id=f"busway_{gateway.settings.node}_{peer.connection_id}"
+        )
+        self.engine = Connection(
+            replace(settings, mechanisms=mechanisms, authenticate=self._authenticate),
+            role=Role.SERVER,
+        )
+        self.engine.on_output = on_output
+        self._endpoints: dict[Endpoint, None] = {}
+        self._ended = False
+        self._socket_is_full = False
+        self._deliveries_wait = False
+
+    def named(self, link: Link | None = None) -> dict[str, str]:
+        """For `extra=` of a log line."""
+        names = {"connection": self.peer.connection_id, "peer": self.peer.address}
+        return names if link is None else names | {"link": link.name}
+
+    def uri(self, address: Address) -> str:
+        return f"sb://{self.hostname or 'localhost'}/{address}"
+
+    # --- What the socket's owner asks ------------------------------------------------------------
+
+    @property
+    def greeted(self) -> bool:
+        """The peer has spoken valid AMQP."""
+        return self.engine.remote_open is not None
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will be said."""
+        return self.engine.closed
+
+    def receive(self, data: bytes) -> None:
+        self._guarded(self._take, self.engine.receive(data))
+
+    def tick(self, now_ms: int) -> None:
+        """About once a second: keep-alives, tokens that run out."""
+        self._guarded(self._take, self.engine.tick(now_ms))
+        if not self._ended:
+            self._guarded(self._look_at_tokens, now_ms)
+
+    def take_output(self) -> bytes:
+        data = self.engine.take_output()
+        self._resume_deliveries()
+        return data
+
+    def pause_output(self) -> None:
+        """The socket is full: no more deliveries until it is not."""
+        self._socket_is_full = True
+
+    def resume_output(self) -> None:
+        self._socket_is_full = False
+        self._resume_deliveries()
+
+    def close(self, condition: str, description: str) -> None:
+        self._end()
+        self.engine.close(condition, description)
+
+    def lost(self) -> None:
+        """The socket is gone."""
+        self.engine.eof()
+        self._end()
+
+    def fail(self) -> None:
+        """A mistake of ours, already logged: this connection ends, the others go on."""
+        try:
+            self.close(INTERNAL_ERROR, "The service was unable to process the request.")
+        except Exception:
+            log.exception("closing a failed connection failed", extra=self.named())
+            self.engine.eof()
+
+    # --- Deliveries and the socket ---------------------------------------------------------------
+
+    @property
+    def can_deliver(self) -> bool:
+        """Whether receivers may ask for more. If not, they are asked again when there is room."""
+        if self._socket_is_full or (
+            self.engine.output_size >= self.gateway.settings.output_high_bytes
+        ):
+            self._deliveries_wait = True
+            return False
+        return True
+
+    def _resume_deliveries(self) -> None:
+        if self._deliveries_wait and not self._socket_is_full and not self._ended:
+            self._deliveries_wait = False
+            for endpoint in self._endpoints:
+                if isinstance(endpoint, ReceiverEndpoint):
+                    endpoint.resume()
+
+    # --- Events ----------------------------------------------------------------------------------
+
+    def _guarded(self, step: Callable[[Any], None], argument: Any) -> None:
+        try:
+            step(argument)
+        except Exception:
+            log.exception("a connection failed in an unforeseen way", extra=self.named())
+            self.fail()
+
+    def _take(self, events: list[Event]) -> None:
+        for event in events:
+            if self._ended:
+                return
+            match event:
+                case TransferReceived(link=link):
+                    link.context.transfer(event)
+                case Disposed(link=link):
+                    if isinstance(link.context, ReceiverEndpoint):
+                        link.context.disposed(event)
+                case FlowReceived(link=link):
+                    if isinstance(link.context, ReceiverEndpoint | ReplyEndpoint):
+                        link.context.flow()
+                case AttachRequested(link=link):
+                    self._attach(link)
+                case TransferTooLarge(link=link):
+                    link.context.too_large(event.delivery_id, event.settled)
+                case UnknownDisposed():
+                    self._answer_unknown(event)
+                case Detached(link=link):
+                    if link.context is not None:
+                        self._drop(link.context)
+                case Opened(open=opened):
+                    self._opened(opened.hostname)
+                case Closed(error=error):
+                    if error is not None:
+                        log.info(
+                            "closed: %s %s", error.condition, error.description, extra=self.named()
+                        )
+                    self._end()
+                case _:
+                    pass  # begun and ended sessions need nothing; their links are told of
+
+    def _opened(self, hostname: str | None) -> None:
+        self.hostname = hostname or ""
+        limit = self.gateway.settings.connections_max
+        if len(self.gateway.connections) > limit:
+            namespace = self.gateway.catalog.namespace.name
+            error = BusError(CONNECTION_QUOTA_EXCEEDED, namespace=namespace, limit=limit)
+            self.close(error.condition, self.gateway.describe(error))
+
+    def _answer_unknown(self, event: UnknownDisposed) -> None:
+        """Settled by us already, or never sent: the lock is not there any more (amqp.md 10)."""
+        if not event.settled and event.state is not None:
+            fault = Rejected(self.gateway.wire_error(BusError(LOCK_LOST)))
+            event.session.settle_unknown(event.first, event.last, fault)
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        for endpoint in list(self._endpoints):
+            endpoint.close()
+        self._endpoints.clear()
+        self.gateway.disconnected(self)
+
+    # --- Access ----------------------------------------------------------------------------------
+
+    def _authenticate(self, mechanism: str, initial_response: bytes | None) -> bool:
+        """SASL PLAIN: rule name and key, good for as long as the connection (amqp.md 2)."""
+        credentials = plain_credentials(initial_response) if mechanism == "PLAIN" else None
+        if credentials is None:
+            return False
+        try:
+            access = auth.verify_password(*credentials, self.gateway.access_rules)
+        except BusError as error:
+            log.info("SASL PLAIN refused: %s", error, extra=self.named())
+            return False
+        self.tokens.put(access)
+        return True
+
+    def _require(self, address: Address, right: Right, claim: str) -> None:
+        now_ms = self.gateway.host.now_ms()
+        if not self.tokens.allow(address, right, now_ms):
+            raise BusError(UNAUTHORIZED, claim=claim, uri=self.uri(address))
+
+    def _look_at_tokens(self, now_ms: int) -> None:
+        if self.tokens.overdue(now_ms):
+            error = BusError(TOKEN_MISSING, uri=f"sb://{self.hostname}/")
+            log.info("closed: no valid token in time", extra=self.named())
+            self.close(error.condition, self.gateway.describe(error))
+        elif self.tokens.expire(now_ms):
+            for endpoint in list(self._endpoints):
+                address, right = endpoint.address, right_of(endpoint)
+                if not address.cbs and not self.tokens.allow(address, right, now_ms):
+                    error = BusError(UNAUTHORIZED, claim=claim_of(right), uri=self.uri(address))
+                    self._detach(endpoint, error)
+
+    # --- Links -----------------------------------------------------------------------------------
+
+    def _attach(self, link: Link) -> None:
+        try:
+            address = self._address(link)
+            if address.cbs or address.management:
+                self._attach_requests(link, address)
+            elif link.is_sender:
+                self._attach_receiver(link, address)
+            else:
+                self._attach_sender(link, address)
+        except BusError as error:
+            log.info("link refused: %s", error, extra=self.named(link))
+            link.refuse(error.condition, self.gateway.describe(error))
+
+    def _address(self, link: Link) -> Address:
+        if isinstance(link.target, Coordinator):
+            raise BusError(NOT_IMPLEMENTED, operation="transaction coordinator")
+        terminus = link.source if link.is_sender else link.target
+        text = None if terminus is None else terminus.address
+        if text is None:
+            raise BusError(NOT_FOUND, uri="")
+        return parse_address(text)
+
+    def _attach_requests(self, link: Link, address: Address) -> None:
+        if address.management:
+            self._require(address, Right.NONE, "Listen")
+            if not self.gateway.exists(address):
+                raise BusError(NOT_FOUND, uri=self.uri(address))
+        if link.is_sender:
+            reply = ReplyEndpoint(self, link, address)
+            self._keep(reply)
+            link.accept(max_message_size=REQUEST_SIZE_MAX)
+            reply.flow()
+        else:
+            service = self.gateway.cbs if address.cbs else self.gateway.management
+            request = RequestEndpoint(self, link, address, service)
+            self._keep(request)
+            link.accept(max_message_size=REQUEST_SIZE_MAX)
+            request.start()
+
+    def _attach_sender(self, link: Link, address: Address) -> None:
+        self._require(address, Right.SEND, "Send")
+        if address.sub_queue is not SubQueueKind.MAIN:
+            raise BusError(SEND_TO_SUB_QUEUE, uri=self.uri(address))
+        queue = self._queue(address)
+        if not queue.status.can_send:
+            raise self._disabled(queue, address, SEND_DISABLED)
+        sender = SenderEndpoint(self, link, queue, address)
+        self._keep(sender)
+        limit = queue.max_message_size_bytes
+        # Go takes a ulong here; Python, Java and Go size their batches by it (amqp.md 7.2).
+        properties = {"com.microsoft:max-message-batch-size": ULong(limit)}
+        link.accept(max_message_size=limit, properties=properties)
+        sender.start()
+
+    def _attach_receiver(self, link: Link, address: Address) -> None:
+        self._require(address, Right.LISTEN, "Listen")
+        queue = self._queue(address)
+        if not queue.status.can_receive:
+            raise self._disabled(queue, address, RECEIVE_DISABLED)
+        self._check_session(link, queue, address)
+        fan_in = self.gateway.fan_in(queue, kind_of(address))
+        delete = link.snd_settle_mode == 1
+        receiver = ReceiverEndpoint(self, link, queue, address, fan_in, delete=delete)
+        self._keep(receiver)
+        link.accept()
+        receiver.flow()
+
+    def _queue(self, address: Address) -> Queue:
+        queue = self.gateway.find_queue(address)
+        if queue is None or address.sub_queue is SubQueueKind.TRANSFER:
+            raise BusError(NOT_FOUND, uri=self.uri(address))
+        return queue
+
+    def _disabled(self, queue: Queue, address: Address, kind: Any) -> BusError:
+        wholly = not queue.status.can_send and not queue.status.can_receive
+        return BusError(ENTITY_DISABLED if wholly else kind, uri=self.uri(address))
+
+    def _check_session(self, link: Link, queue: Queue, address: Address) -> None:
+        wanted = link.source is not None and SESSION_FILTER in (link.source.filter or {})
+        # The dead-letter queue of a session entity knows no sessions (SES-12).
+        has_sessions = queue.requires_session and address.sub_queue is SubQueueKind.MAIN
+        if has_sessions:
+            if not wanted:
+                raise BusError(SESSION_REQUIRED)
+            raise BusError(NOT_IMPLEMENTED, operation="session receiver")
+        if wanted:
+            raise BusError(SESSION_NOT_ALLOWED)
+
+    def _keep(self, endpoint: Endpoint) -> None:
+        endpoint.link.context = endpoint
+        self._endpoints[endpoint] = None
+
+    def _drop(self, endpoint: Endpoint) -> None:
+        self._endpoints.pop(endpoint, None)
+        endpoint.close()
+
+    def _detach(self, endpoint: Endpoint, error: BusError) -> None:
+        log.info("link detached: %s", error, extra=self.named(endpoint.link))
+        self._drop(endpoint)
+        endpoint.link.detach(error.condition, self.gateway.describe(error))
+
+    def detach_entity(self, incarnation: int, error: BusError) -> None:
+        """The entity is gone or changed: its links must not go on as if it were not."""
+        for endpoint in list(self._endpoints):
+            if (
+                isinstance(endpoint, SenderEndpoint | ReceiverEndpoint)
+                and endpoint.queue.incarnation == incarnation
+            ):
+                self._detach(endpoint, error)
+
+    def reply_link(self, request: RequestEndpoint, reply_to: str | None) -> ReplyEndpoint | None:
+        links = [each for each in self._endpoints if isinstance(each, ReplyEndpoint)]
+        return requests.choose_reply_link(links, request, reply_to)
+
+
+def right_of(endpoint: Endpoint) -> Right:
+    """What a link needs for as long as it is there (amqp.md 18)."""
+    if isinstance(endpoint, SenderEndpoint):
+        return Right.SEND
+    if isinstance(endpoint, ReceiverEndpoint):
+        return Right.LISTEN
+    return Right.NONE
+
+
+def claim_of(right: Right) -> str:
+    return "Send" if right is Right.SEND else "Listen"

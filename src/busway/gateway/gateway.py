@@ -1,0 +1,219 @@
+"""What all connections of a node share: catalog, owners of partitions, fan-ins, budget, time.
+
+A turn is what one callback of the host sets off. Whatever endpoints collect during it (answers,
+pairs of credit and messages) is done once at its end, for all of them in one `soon` (D-10).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+from uuid import UUID
+
+from busway.amqp.performatives import Error
+from busway.broker.seams import Host, Timer
+from busway.cluster.catalog import Catalog, Change
+from busway.gateway.budget import Budget
+from busway.gateway.cbs import CbsService
+from busway.gateway.connection import GatewayConnection, Peer
+from busway.gateway.fanin import CreditLink, FanIn
+from busway.gateway.management import ManagementService
+from busway.gateway.requests import Request
+from busway.gateway.router import Owner, Router
+from busway.gateway.sender import SenderEndpoint
+from busway.model.durations import format_timespan
+from busway.model.entities import Queue
+from busway.model.errors import (
+    ENTITY_CHANGED,
+    ENTITY_DISABLED,
+    NOT_FOUND,
+    TIMEOUT,
+    BusError,
+    with_tracking,
+)
+from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
+from busway.model.names import Address
+from busway.store.base import SubQueueKind
+
+log = logging.getLogger("busway.gateway")
+
+SWEEP_MS = 250
+"""How often deadlines are looked at, while anything waits for one: never a timer per message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    node: str = "G0"
+    """Names this gateway in the texts of errors, as the service's `SystemTracker` does."""
+    send_timeout_ms: int = 60_000
+    """P-25."""
+    uncommitted_bytes_max: int = 64 * 1024 * 1024
+    output_high_bytes: int = 512 * 1024
+    """A connection that has so much to write gets no more deliveries until it is written."""
+    requests_open_max: int = 1_000
+    """Management requests of one connection that wait for an answer of a store."""
+    connections_max: int = CONNECTIONS_PER_NAMESPACE_MAX
+    """LIM-9."""
+
+
+class Due(Protocol):
+    """Something to do once, at the end of this turn."""
+
+    turn_is_due: bool
+
+    def turn(self) -> None: ...
+
+
+class Gateway:
+    """One per node. `connect` makes its side of a client's connection."""
+
+    def __init__(
+        self,
+        host: Host,
+        catalog: Catalog,
+        owners: Mapping[str, Owner],
+        settings: GatewaySettings | None = None,
+    ) -> None:
+        self.host = host
+        self.catalog = catalog
+        self.access_rules = catalog
+        self.settings = settings or GatewaySettings()
+        self.router = Router(owners)
+        self.budget = Budget(self.settings.uncommitted_bytes_max)
+        self.cbs = CbsService(self)
+        self.management = ManagementService(self)
+        self.connections: dict[GatewayConnection, None] = {}
+        self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
+        self._due: list[Due] = []
+        self._sending: dict[SenderEndpoint, None] = {}
+        self._requests: list[Request] = []
+        self._sweep_timer: Timer | None = None
+        catalog.listen(self._entity_changed)
+
+    # --- Connections -----------------------------------------------------------------------------
+
+    def connect(
+        self, peer: Peer, on_output: Callable[[], None], *, encrypted: bool = False
+    ) -> GatewayConnection:
+        """A new connection; `on_output` is called when it has something to write."""
+        connection = GatewayConnection(self, peer, on_output, encrypted=encrypted)
+        self.connections[connection] = None
+        return connection
+
+    def disconnected(self, connection: GatewayConnection) -> None:
+        self.connections.pop(connection, None)
+
+    def over_budget(self) -> bool:
+        """Whether sockets should not be read for now (D-8)."""
+        return self.budget.exceeded
+
+    # --- Entities --------------------------------------------------------------------------------
+
+    def find_queue(self, address: Address) -> Queue | None:
+        if address.subscription is not None:
+            return None
+        return self.catalog.find(address.path)
+
+    def exists(self, address: Address) -> bool:
+        return self.find_queue(address) is not None
+
+    def fan_in(self, queue: Queue, kind: SubQueueKind) -> FanIn:
+        """Of the entity's sub-queue, for all connections of this gateway."""
+        found = self._fan_ins.get((queue.incarnation, kind))
+        if found is None:
+            found = FanIn(queue, kind, self.router, self)
+            self._fan_ins[queue.incarnation, kind] = found
+        return found
+
+    def leave(self, fan_in: FanIn, link: CreditLink) -> None:
+        fan_in.leave(link)
+        key = (fan_in.incarnation, fan_in.kind)
+        if not fan_in.links and self._fan_ins.get(key) is fan_in:
+            del self._fan_ins[key]
+
+    def _entity_changed(self, change: Change) -> None:
+        """STA-2, STA-5: links to what was deleted or changed are detached; clients attach again."""
+        before, after = change.before, change.after
+        if before is None:
+            return
+        if after is None:
+            kind = NOT_FOUND
+            self.router.forget(before.incarnation)
+        elif not after.status.can_send and not after.status.can_receive:
+            kind = ENTITY_DISABLED
+        else:
+            kind = ENTITY_CHANGED
+        for connection in list(self.connections):
+            connection.detach_entity(before.incarnation, BusError(kind, uri=before.path))
+
+    # --- Turns and deadlines ---------------------------------------------------------------------
+
+    def at_turn_end(self, due: Due) -> None:
+        """Call `due.turn` once, however often it asks for it."""
+        if not due.turn_is_due:
+            due.turn_is_due = True
+            if not self._due:
+                self.host.soon(self._end_turn)
+            self._due.append(due)
+
+    def _end_turn(self) -> None:
+        due, self._due = self._due, []
+        for each in due:
+            each.turn_is_due = False
+            try:
+                each.turn()
+            except Exception:
+                log.exception("a turn of %s failed", type(each).__name__)
+                connection = getattr(each, "connection", None)
+                if isinstance(connection, GatewayConnection):
+                    connection.fail()
+
+    def await_sends(self, sender: SenderEndpoint) -> None:
+        """This link has sends whose deadlines must be watched."""
+        self._sending[sender] = None
+        self._arm()
+
+    def await_answer(self, request: Request) -> None:
+        self._requests.append(request)
+        request.awaited()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._sweep_timer is None:
+            self._sweep_timer = self.host.at(self.host.now_ms() + SWEEP_MS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        now_ms = self.host.now_ms()
+        for sender in list(self._sending):
+            if not sender.sweep(now_ms):
+                del self._sending[sender]
+        waiting = []
+        for request in self._requests:
+            if request.answered:
+                continue
+            if request.deadline_ms <= now_ms:
+                timeout = format_timespan(request.timeout_ms)
+                self.management.refuse(request, BusError(TIMEOUT, timeout=timeout))
+            else:
+                waiting.append(request)
+        self._requests = waiting
+        if self._sending or self._requests:
+            self._arm()
+
+    # --- Errors as clients see them --------------------------------------------------------------
+
+    def describe(self, error: BusError) -> str:
+        """The error's text with what support would ask for (amqp.md 15)."""
+        tracking_id = UUID(bytes=self.host.random_bytes(16))
+        now = datetime.fromtimestamp(self.host.now_ms() / 1000, UTC)
+        node = self.settings.node
+        return with_tracking(
+            error.text, f"{tracking_id}_{node}", node, now.strftime("%Y-%m-%dT%H:%M:%S")
+        )
+
+    def wire_error(self, error: BusError) -> Error:
+        return Error(error.condition, self.describe(error), None)
