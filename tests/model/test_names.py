@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -39,6 +40,14 @@ path = (
 addresses = st.builds(
     Address, path, st.none() | segment, st.sampled_from(SubQueueKind), st.booleans()
 )
+
+
+def refusal_of(attempt: Callable[[], object]) -> BusError | None:
+    try:
+        attempt()
+    except BusError as error:
+        return error
+    return None
 
 
 class TestNames:
@@ -92,10 +101,8 @@ class TestNames:
 
     @given(st.text(max_size=300))
     def test_any_text_is_legal_or_refused_with_a_reason(self, name: str) -> None:
-        try:
-            check_name(QUEUE_NAME, name)
-        except BusError as error:
-            assert error.kind is NAME_INVALID
+        refusal = refusal_of(lambda: check_name(QUEUE_NAME, name))
+        assert refusal is None or refusal.kind is NAME_INVALID
 
 
 class TestAddresses:
@@ -168,12 +175,8 @@ class TestAddresses:
 
     @given(st.text(max_size=80))
     def test_any_text_is_an_address_or_not_found(self, text: str) -> None:
-        try:
-            address = parse_address(text)
-        except BusError as error:
-            assert error.kind is NOT_FOUND
-        else:
-            assert address.cbs or address.management or address.path
+        refusal = refusal_of(lambda: parse_address(text))
+        assert refusal is None or refusal.kind is NOT_FOUND
 
     def test_parts(self) -> None:
         address = parse_address("news/subscriptions/all/$deadletterqueue/$management")

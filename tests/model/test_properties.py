@@ -49,10 +49,7 @@ DEFAULTS = {
 @pytest.mark.parametrize("row", PROPERTIES, ids=lambda row: row.wire)
 def test_defaults(row: Any) -> None:
     made = (QUEUE, Topic(path="news"), Subscription(topic="news", name="all"))
-    assert (
-        tuple(getattr(entity, row.field, ...) for entity in made) == (*DEFAULTS[row.wire],)
-        or row.wire == "SupportOrdering"
-    )
+    assert tuple(getattr(each, row.field, ...) for each in made) == DEFAULTS[row.wire]
 
 
 def test_every_property_of_the_service_is_there() -> None:
