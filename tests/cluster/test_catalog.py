@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busway.broker.seams import Entities
 from busway.cluster.catalog import Catalog, CatalogError, Change, StoreStanding
 from busway.cluster.catalog_file import description_of_queue, queue_of_row
+from busway.gateway.auth import AccessRules
 from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, EntityStatus, Queue
 from busway.model.errors import (
     ENTITY_ALREADY_EXISTS,
@@ -28,6 +30,12 @@ from busway.model.errors import (
     BusError,
     ErrorKind,
 )
+
+
+def fits_the_seams(catalog: Catalog) -> tuple[Entities, AccessRules]:
+    """Checked by the type checker: the broker and the gateway can use it."""
+    return catalog, catalog
+
 
 STORES = ["store-a", "store-b", "store-c"]
 

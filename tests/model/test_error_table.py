@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -141,7 +142,7 @@ GOLDEN = [
     ("kind", "fields", "condition", "status", "text"), GOLDEN, ids=lambda x: getattr(x, "name", "")
 )
 def test_the_service_says(
-    kind: ErrorKind, fields: dict[str, object], condition: str, status: int, text: str
+    kind: ErrorKind, fields: dict[str, Any], condition: str, status: int, text: str
 ) -> None:
     error = BusError(kind, **fields)
     assert (error.condition, kind.status, error.text, str(error)) == (condition, status, text, text)
@@ -185,7 +186,7 @@ class TestEveryKind:
         assert kind.sub_code // 100 == kind.status or kind.sub_code == throttled
 
     def test_can_be_raised_with_the_fields_that_it_names(self, kind: ErrorKind) -> None:
-        fields = {name: f"<{name}>" for name in kind.fields}
+        fields: dict[str, Any] = {name: f"<{name}>" for name in kind.fields}
         assert all(value in BusError(kind, **fields).text for value in fields.values())
 
     def test_is_retried_by_clients_only_if_that_can_help(self, kind: ErrorKind) -> None:
