@@ -97,7 +97,7 @@ SEND_DISABLED = ErrorKind(
     40000,
     "Messaging entity '{uri}' is currently disabled for Send operations.",
 )
-RECEIVE_DISABLED = ErrorKind(
+RECEIVE_DISABLED = ErrorKind(  # by analogy with the one above
     "MessagingEntityReceiveDisabled",
     ENTITY_DISABLED_CONDITION,
     400,
@@ -360,7 +360,7 @@ TRANSACTION_KEY_MISSING = ErrorKind(  # ours (P-33)
     "A message that is sent to a partitioned entity in a transaction must have a SessionId or a "
     "PartitionKey.",
 )
-TRANSACTION_TOO_LARGE = ErrorKind(  # (LIM-5)
+TRANSACTION_TOO_LARGE = ErrorKind(  # ours but for its end (LIM-5)
     "TransactionTooLarge",
     NOT_ALLOWED_CONDITION,
     403,
@@ -456,13 +456,12 @@ CONNECTION_QUOTA_EXCEEDED = ErrorKind(  # ours (LIM-9)
     40300,
     "The namespace '{namespace}' has its maximum of {limit} concurrent connections.",
 )
-LINK_IDLE = ErrorKind(
+LINK_IDLE = ErrorKind(  # ours
     "LinkIdle",
     DETACH_FORCED_CONDITION,
     503,
     50300,
-    "The link '{link}' is force detached. Code: publisher or consumer. Details: it was idle for "
-    "{idle_ms} milliseconds.",
+    "The link '{link}' is force detached: it was idle for {idle_ms} milliseconds.",
     retryable=True,
 )
 CONNECTION_IDLE = ErrorKind(
