@@ -307,15 +307,17 @@ class SqliteStore:
             raise self._unreadable(error) from error
 
     def free_bytes(self) -> int | None:
-        """Room on the disk, and in the file's own free pages: it never shrinks, so without them a
-        broker that was full and then drained would look full for ever (D-9)."""
+        """Room on the disk, without what the log will still need when it is copied, and with the
+        file's own free pages: it never shrinks, so a broker that was full and then drained would
+        look full for ever (D-9)."""
         connection = self._owned_handle()
         try:
             disk = os.statvfs(self.path.parent)
             (free_pages,) = connection.execute("PRAGMA freelist_count").fetchone()
         except (*_ENGINE_ERRORS, OSError) as error:
             raise self._unreadable(error) from error
-        return disk.f_bavail * disk.f_frsize + int(free_pages) * schema.PAGE_SIZE
+        own_pages = int(free_pages) - self._log_pages
+        return max(0, disk.f_bavail * disk.f_frsize + own_pages * schema.PAGE_SIZE)
 
     def _owned_handle(self) -> sqlite3.Connection:
         """The connection, if no other owner has come: a fenced handle answers nobody (D-18)."""

@@ -26,7 +26,7 @@ def read_page(
     first_counter = max(0, after_number + 1 - (partition << PARTITION_SHIFT))
     if first_counter >= schema.COUNTER_LIMIT:
         return []
-    span = (schema.first_id(slot) + first_counter, schema.first_id(slot + 1))
+    span = (schema.first_id(slot) + first_counter, schema.last_id(slot))
     limit = min(rows, READ_ROWS_MAX)
     if state is None:
         cursor = connection.execute(schema.READ_ALL_STATES, (*span, limit))

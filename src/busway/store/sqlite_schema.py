@@ -117,7 +117,7 @@ UPDATE_COUNTERS: Final = (
 )
 DELETE_SUB_QUEUE_IF_EMPTY: Final = (
     "DELETE FROM sub_queues WHERE slot = ?"
-    " AND NOT EXISTS (SELECT 1 FROM messages WHERE id >= ? AND id < ?)"
+    " AND NOT EXISTS (SELECT 1 FROM messages WHERE id >= ? AND id <= ?)"
 )
 
 # --- messages ------------------------------------------------------------------------------------
@@ -137,17 +137,17 @@ MOVE_MESSAGE: Final = (
 )
 PURGE_MESSAGES: Final = (
     "DELETE FROM messages WHERE id IN"
-    " (SELECT id FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?)"
+    " (SELECT id FROM messages WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?)"
 )
 READ_ALL_STATES: Final = (
-    f"SELECT {_COLUMNS} FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+    f"SELECT {_COLUMNS} FROM messages WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?"
 )
 READ_ACTIVE: Final = (
-    f"SELECT {_COLUMNS} FROM messages WHERE id >= ? AND id < ? AND state = 0 ORDER BY id LIMIT ?"
+    f"SELECT {_COLUMNS} FROM messages WHERE id >= ? AND id <= ? AND state = 0 ORDER BY id LIMIT ?"
 )
 READ_WAITING: Final = (
     f"SELECT {_COLUMNS} FROM messages INDEXED BY waiting"
-    " WHERE state = ? AND state <> 0 AND id >= ? AND id < ? ORDER BY id LIMIT ?"
+    " WHERE state = ? AND state <> 0 AND id >= ? AND id <= ? ORDER BY id LIMIT ?"
 )
 READ_NUMBERS: Final = (
     f"SELECT {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))"
@@ -183,8 +183,11 @@ _STATES = tuple(MessageState)
 
 
 def first_id(slot: int) -> int:
-    """The smallest id of a sub-queue; `first_id(slot + 1)` is the first that is not in it."""
     return slot << COUNTER_BITS
+
+
+def last_id(slot: int) -> int:
+    return slot << COUNTER_BITS | ROW_COUNTER_MASK
 
 
 def row_id(slot: int, number: int) -> int:

@@ -87,9 +87,9 @@ def write_batch(connection: sqlite3.Connection, batch: Batch, epoch: int, owner:
 
 def _purge(connection: sqlite3.Connection, slot: int) -> bool:
     """Forget some rows of a slot, and the slot with the last of them (D-16)."""
-    first, end = schema.first_id(slot), schema.first_id(slot + 1)
-    connection.execute(schema.PURGE_MESSAGES, (first, end, PURGE_ROWS))
-    gone = connection.execute(schema.DELETE_SUB_QUEUE_IF_EMPTY, (slot, first, end)).rowcount
+    first, last = schema.first_id(slot), schema.last_id(slot)
+    connection.execute(schema.PURGE_MESSAGES, (first, last, PURGE_ROWS))
+    gone = connection.execute(schema.DELETE_SUB_QUEUE_IF_EMPTY, (slot, first, last)).rowcount
     return gone == 1
 
 
