@@ -10,6 +10,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from busway.broker.seams import SessionLock
 from busway.model.message import Message
 
 TOKEN_BYTES = 16
@@ -52,6 +53,8 @@ class LockTable:
 
     def __init__(self) -> None:
         self._held: dict[bytes, Message] = {}
+        self._sessions: dict[bytes, SessionLock] = {}
+        """By token: the session lock under which the message was delivered (SES-5)."""
         self._expiries: dict[int, deque[tuple[int, bytes, Message]]] = {}
 
     def __len__(self) -> int:
@@ -71,6 +74,16 @@ class LockTable:
         self._held[token] = message
         self._expire_at(message, token, now_ms + duration_ms, duration_ms)
 
+    def take_in_session(self, message: Message, token: bytes, session: SessionLock) -> None:
+        """SES-5: it lasts as long as the session's lock, and has no time of its own."""
+        assert message.lock_token is None
+        assert message.staged is None
+        message.lock_token = token
+        message.locked_until_ms = session.locked_until_ms
+        self._held[token] = message
+        self._sessions[token] = session
+        session.held[token] = message
+
     def renew(self, message: Message, now_ms: int, duration_ms: int) -> int:
         """LOCK-3: from now, not from the old expiry."""
         assert message.lock_token is not None
@@ -80,8 +93,13 @@ class LockTable:
     def drop(self, message: Message) -> None:
         """The message is settled, released, or its lock has run out."""
         assert message.lock_token is not None
-        del self._held[message.lock_token]
+        token = message.lock_token
+        del self._held[token]
         message.lock_token = None
+        session = self._sessions.pop(token, None)
+        if session is not None:
+            del session.held[token]
+            return
         for queue in self._expiries.values():
             while queue and _stale(queue[0]):
                 queue.popleft()

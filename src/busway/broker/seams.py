@@ -93,14 +93,51 @@ class Receiver(Protocol):
         """Nothing more comes on this grant: it is used up, recalled, or the partition is empty."""
 
 
+class SessionHolder(Protocol):
+    """A gateway's session receiver."""
+
+    def session_ready(self) -> None:
+        """The session may have something to give."""
+
+    def session_lost(self, error: BusError) -> None:
+        """The lock has run out, or is void because its store was lost."""
+
+
+class SessionLock:
+    """A session held by somebody. A new one is a new generation: old ones are never valid again."""
+
+    __slots__ = ("held", "holder", "key", "locked_until_ms", "session_id", "valid")
+
+    def __init__(
+        self, key: SubQueueKey, session_id: str, holder: SessionHolder, locked_until_ms: int
+    ) -> None:
+        self.key = key
+        self.session_id = session_id
+        self.holder = holder
+        self.locked_until_ms = locked_until_ms
+        self.valid = True
+        self.held: dict[bytes, Message] = {}
+        """Delivered under it and not settled, by lock token (SES-5)."""
+
+
 class Grant:
     """A part of a link's credit, lent to one sub-queue: it may deliver `left` messages (D-22)."""
 
-    __slots__ = ("delete", "key", "left", "receiver", "reserved")
+    __slots__ = ("delete", "key", "left", "receiver", "reserved", "session")
 
-    def __init__(self, receiver: Receiver, key: SubQueueKey, limit: int, *, delete: bool) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        key: SubQueueKey,
+        limit: int,
+        *,
+        delete: bool,
+        session: SessionLock | None = None,
+    ) -> None:
         self.receiver = receiver
         self.key = key
+        self.session = session
+        """The session that its messages come from, where the entity has sessions."""
         self.left = limit
         self.delete = delete
         """Receive-and-delete: reserved first, delivered when its removal is committed (D-6)."""

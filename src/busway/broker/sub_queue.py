@@ -1,19 +1,20 @@
-"""One message queue of a partition: its main queue or a dead-letter queue (ARCHITECTURE section 4).
+"""One message queue of a partition: a main queue or a dead-letter queue (ARCHITECTURE section 4).
 
-Here are delivery, paging and what a commit's outcome does to the messages in memory. The rules of
-settlement and expiry are the partition's.
+Here are delivery, and what a commit's outcome does to the messages in memory. The rules of
+settlement and expiry are the partition's; the order of messages is the line's.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from busway.broker.line import Line
 from busway.broker.locks import LockTable
 from busway.broker.seams import Grant, Watcher
+from busway.broker.sessions import SessionTable
 from busway.broker.staging import Change
-from busway.broker.window import LOW_MESSAGES, ReadyWindow, WindowBudget
+from busway.broker.window import WindowBudget
 from busway.model.message import Message, MessageState
 from busway.store.base import Counters, SubQueueKey
 
@@ -22,23 +23,21 @@ if TYPE_CHECKING:
 
 
 class SubQueue:
-    """Messages in the order of their numbers, and the grants that wait for them."""
+    """The messages of one sub-queue that are in memory, and how many there are at all."""
 
     __slots__ = (
-        "_grants",
+        "_line",
         "_partition",
         "_watchers",
         "committed",
-        "in_store",
         "key",
         "known",
         "locks",
         "next_counter",
-        "paging",
+        "sessions",
         "slot",
         "staged_bytes",
         "stored",
-        "window",
     )
 
     def __init__(
@@ -49,6 +48,8 @@ class SubQueue:
         counters: Counters | None,
         watchers: dict[Watcher, None],
         budget: WindowBudget,
+        *,
+        has_sessions: bool = False,
     ) -> None:
         self.key = key
         self.slot = slot
@@ -60,70 +61,63 @@ class SubQueue:
         self.staged_bytes = 0
         self.known: dict[int, Message] = {}
         """Every message of it that is in memory, by number: ready, locked or marked."""
-        self.in_store = self.committed.active
-        """Active messages that are not in memory."""
-        self.window = ReadyWindow(budget)
         self.locks = LockTable()
-        self.paging = False
+        self.sessions = SessionTable(self, budget) if has_sessions else None
+        self._line = Line(self, budget, 0 if has_sessions else self.committed.active)
         self._partition = partition
-        self._grants: deque[Grant] = deque()
-        """Grants that wait for a page of the store."""
         self._watchers = watchers
+
+    def line_of(self, session_id: str | None) -> Line:
+        if self.sessions is None:
+            return self._line
+        assert session_id is not None, "a message of a session entity has a session (SES-1)"
+        return self.sessions.get(session_id).line
+
+    @property
+    def lines(self) -> Iterable[Line]:
+        return (self._line,) if self.sessions is None else self.sessions.lines()
 
     # Delivery (D-22).
 
     def grant(self, grant: Grant) -> None:
-        """Deliver what there is; wait only for what the store still has; then say *finished*."""
-        self._serve(grant)
-        if grant.left == 0:
-            if grant.reserved == 0:
-                grant.receiver.finished(grant)
-        elif self.in_store or self.paging:
-            self._grants.append(grant)
+        if grant.session is None:
+            self._line.grant(grant)
+        elif grant.session.valid:
+            self.line_of(grant.session.session_id).grant(grant)
         else:
-            self._finish(grant)
-        self._read_ahead()
+            grant.left = 0
+            grant.receiver.finished(grant)
 
     def recall(self, grant: Grant) -> None:
-        """The credit is wanted back. What is reserved already still comes (D-6)."""
-        if grant in self._grants:
-            self._grants.remove(grant)
-            self._finish(grant)
+        session_id = None if grant.session is None else grant.session.session_id
+        if self.sessions is None or self.sessions.has(session_id):
+            self.line_of(session_id).recall(grant)
         else:
             grant.left = 0
 
     def finish_all(self) -> None:
-        """The store is not to be had: nobody should wait for it here."""
-        grants, self._grants = self._grants, deque()
-        for grant in grants:
-            self._finish(grant)
+        for line in self.lines:
+            line.finish_all()
 
     def wake(self) -> None:
         """Something may have become ready: waiting grants first, then whoever watches."""
         if not self._partition.available:
             return  # everybody is woken when the store is back
-        grants = self._grants
-        while grants and len(self.window):
-            grant = grants[0]
-            self._serve(grant)
-            if grants and grants[0] is grant:
-                if grant.left:
-                    break
-                grants.popleft()
-                if grant.reserved == 0:
-                    grant.receiver.finished(grant)
-        if grants and not self.in_store and not self.paging:
-            self.finish_all()
-        self._read_ahead()
-        if len(self.window) or self.in_store:
+        if self.sessions is not None:
+            somebody_should_come = self.sessions.wake()
+        else:
+            self._line.serve_waiting()
+            somebody_should_come = self._line.may_have_more
+        if somebody_should_come:
             for watcher in tuple(self._watchers):
                 watcher.ready(self.key)
 
-    def _serve(self, grant: Grant) -> None:
+    def serve(self, line: Line, grant: Grant) -> None:
         partition = self._partition
-        window, locks, mint = self.window, self.locks, partition.mint_token
+        window, locks, mint = line.window, self.locks, partition.mint_token
         now_ms = partition.now_ms()
-        duration_ms = partition.queue.lock_duration_ms
+        session = grant.session
+        duration_ms = partition.rules.lock_duration_ms
         stage = partition.stage(min(grant.left, len(window))) if grant.delete else None
         taken: list[Message] = []
         while len(taken) < grant.left:
@@ -136,70 +130,50 @@ class SubQueue:
             taken.append(message)
             if stage is not None:
                 stage.delete(self, message)
-            else:
+            elif session is None:
                 locks.take(message, mint(), now_ms, duration_ms)
+            else:
+                locks.take_in_session(message, mint(), session)
         if not taken:
             return
         grant.left -= len(taken)
         if stage is not None:
             stage.reserve(grant, taken)
-        else:
+            return
+        if session is None:
             partition.lock_due(self, now_ms + duration_ms)
-            grant.receiver.deliver(grant, taken)
+        grant.receiver.deliver(grant, taken)
 
-    def _finish(self, grant: Grant) -> None:
-        grant.left = 0
-        if grant.reserved == 0:
-            grant.receiver.finished(grant)
+    def fetch(self, line: Line) -> None:
+        self._partition.fetch(self, line)
 
-    # Paging (D-11, D-12).
+    @property
+    def somebody_receives(self) -> bool:
+        return bool(self.locks)
 
-    def _read_ahead(self) -> None:
-        """Page only for somebody: a grant that waits, or a receiver that is emptying the window."""
-        if self.in_store and not self.paging and (self._grants or self._wants_more()):
-            self.paging = True
-            self._partition.fetch(self)
-
-    def _wants_more(self) -> bool:
-        return bool(self.locks) and len(self.window) < LOW_MESSAGES
-
-    def paged(self, messages: Iterable[Message], asked_after: int) -> None:
-        """A page has come. What memory already holds is newer than the page (D-11)."""
-        self.paging = False
-        last = None
-        for message in messages:
-            last = message.number
-            if last not in self.known:
-                self.adopt(message)
-                self.window.offer(message)
-        if last is None:
-            # Nothing above the cursor although something is stored: it lies below (D-12).
-            assert asked_after or not self.in_store, f"{self.key}: the counters lie"
-            self.window.cursor = 0
-        elif self.window.cursor == asked_after:
-            self.window.cursor = last
+    def paged(self, line: Line, messages: Iterable[Message], asked_after: int) -> None:
+        line.paged(messages, asked_after)
+        if self.sessions is not None:
+            self.sessions.touched(line)
         self.wake()
 
     def adopt(self, message: Message) -> None:
         """A message that was in the store only is now in memory, too."""
-        self.known[message.number] = message
         if message.state is MessageState.ACTIVE:
-            self.in_store -= 1
-            assert self.in_store >= 0
+            self.line_of(message.session_id).adopt(message)
+        else:
+            self.known[message.number] = message
 
     # What a commit's outcome does (called by the stage).
 
     def arrived(self, message: Message) -> None:
         if message.expires_ms is not None:
             self._partition.expiry_due(message.expires_ms)
-        if self.in_store == 0 and self.window.has_room and not self.paging:
-            self.known[message.number] = message
-            self.window.offer(message)
-            self.window.cursor = max(self.window.cursor, message.number)
-        else:
-            self.in_store += 1
-            if message.number <= self.window.cursor:
-                self.window.cursor = message.number - 1  # D-12
+        if message.state is MessageState.ACTIVE:
+            line = self.line_of(message.session_id)
+            line.arrived(message)
+            if self.sessions is not None:
+                self.sessions.touched(line)
 
     def removed(self, message: Message) -> None:
         """It is gone from here. It keeps its mark, so that a stale entry passes it over."""
@@ -216,21 +190,30 @@ class SubQueue:
         message.staged = None
         message.delivery_count = change.delivery_count
         message.changes = change.changes
-        self.window.offer(message)  # MSG-6
+        self._offer(message)  # MSG-6
 
     def restored(self, message: Message) -> None:
         """The commit that would have changed it failed."""
         message.staged = None
-        if message.lock_token is not None:
+        if message.lock_token is None:
+            self.released(message)
+        elif self.sessions is None:
             self.locks.watch_again(message)
             self._partition.lock_due(self, message.locked_until_ms)
-        else:
+        elif not self.sessions.holds(message):
+            self.locks.drop(message)  # its session was left or lost meanwhile
             self.released(message)
 
     def released(self, message: Message) -> None:
         """Neither locked nor marked any more."""
         if message.state is MessageState.ACTIVE:
-            self.window.offer(message)
+            self._offer(message)
         else:
             message.staged = self
             del self.known[message.number]
+
+    def _offer(self, message: Message) -> None:
+        line = self.line_of(message.session_id)
+        line.window.offer(message)
+        if self.sessions is not None:
+            self.sessions.touched(line)

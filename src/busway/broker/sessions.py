@@ -1,0 +1,185 @@
+"""The sessions of a sub-queue: who holds which, what is in each, which is free (SES, D-24).
+
+A session lives in one partition (P-18). It is there while it has active messages or a state, or
+while somebody holds it. Its lock covers the locks of all its messages (SES-5): when the holder
+leaves they return uncounted (SES-9), when the lock runs out each counts as a delivery (SES-8).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from busway.broker.line import Line
+from busway.broker.seams import SessionHolder, SessionLock
+from busway.broker.window import WindowBudget
+from busway.model.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, BusError
+from busway.model.message import Message
+
+if TYPE_CHECKING:
+    from busway.broker.sub_queue import SubQueue
+
+
+class Session:
+    __slots__ = ("active", "has_state", "line", "lock", "session_id", "updated_ms")
+
+    def __init__(self, session_id: str, line: Line) -> None:
+        self.session_id = session_id
+        self.line = line
+        self.active = 0
+        """Committed active messages, kept as a row of its own (D-13)."""
+        self.has_state = False
+        self.updated_ms = 0
+        """When the state was set last."""
+        self.lock: SessionLock | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.active or self.has_state)
+
+
+class SessionTable:
+    """All sessions of one sub-queue."""
+
+    def __init__(self, sub_queue: SubQueue, budget: WindowBudget) -> None:
+        self._sub_queue = sub_queue
+        self._budget = budget
+        self._sessions: dict[str, Session] = {}
+        self._free: dict[Session, None] = {}
+        """Nobody holds them and they have messages; first come, first served (SES-7)."""
+        self._touched: dict[str, None] = {}
+        self._expiries: deque[tuple[int, SessionLock]] = deque()
+
+    # What there is.
+
+    def get(self, session_id: str) -> Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            line = Line(self._sub_queue, self._budget, 0, session_id)
+            session = self._sessions[session_id] = Session(session_id, line)
+        return session
+
+    def has(self, session_id: str | None) -> bool:
+        return session_id in self._sessions
+
+    def load(self, session_id: str, active: int, updated_ms: int | None) -> None:
+        """As the store has it."""
+        session = self.get(session_id)
+        session.active = session.line.in_store = active
+        session.has_state = updated_ms is not None
+        session.updated_ms = updated_ms or 0
+        if active:
+            self._free[session] = None
+
+    def lines(self) -> Iterable[Line]:
+        return [session.line for session in self._sessions.values()]
+
+    def all(self) -> Iterable[Session]:
+        return self._sessions.values()
+
+    # Locks.
+
+    def accept(
+        self, session_id: str | None, holder: SessionHolder, now_ms: int, duration_ms: int
+    ) -> SessionLock | None:
+        """Lock this session (SES-6), or the next that is free (SES-7); None if none is."""
+        if session_id is None:
+            session = self._next_free()
+            if session is None:
+                return None
+        else:
+            session = self.get(session_id)
+            if session.lock is not None:
+                raise BusError(SESSION_CANNOT_BE_LOCKED, session_id=session_id)
+        self._free.pop(session, None)
+        lock = SessionLock(
+            self._sub_queue.key, session.session_id, holder, now_ms + duration_ms
+        )
+        session.lock = lock
+        self._expiries.append((lock.locked_until_ms, lock))
+        return lock
+
+    def renew(self, lock: SessionLock, now_ms: int, duration_ms: int) -> int:
+        if not lock.valid or lock.locked_until_ms <= now_ms:
+            raise BusError(SESSION_LOCK_LOST)
+        lock.locked_until_ms = now_ms + duration_ms
+        self._expiries.append((lock.locked_until_ms, lock))
+        return lock.locked_until_ms
+
+    def leave(self, lock: SessionLock) -> list[Message]:
+        """The lock ends. Gives the messages that its holder had and has not settled."""
+        if not lock.valid:
+            return []
+        lock.valid = False
+        session = self._sessions[lock.session_id]
+        session.lock = None
+        session.line.finish_all()
+        self._touched[session.session_id] = None
+        return [message for message in lock.held.values() if message.staged is None]
+
+    def holds(self, message: Message) -> bool:
+        """Whether the lock under which a message was delivered is still there."""
+        session = self._sessions.get(message.session_id or "")
+        return (
+            session is not None
+            and session.lock is not None
+            and message.lock_token in session.lock.held
+        )
+
+    def expired(self, now_ms: int) -> list[SessionLock]:
+        found = []
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            due_ms, lock = self._expiries.popleft()
+            if lock.valid and lock.locked_until_ms == due_ms:
+                found.append(lock)
+        return found
+
+    def next_due_ms(self) -> int | None:
+        while self._expiries and not self._expiries[0][1].valid:
+            self._expiries.popleft()
+        return self._expiries[0][0] if self._expiries else None
+
+    def void(self) -> None:
+        """The store was lost, and every lock with it (D-5)."""
+        for session in list(self._sessions.values()):
+            lock, session.lock = session.lock, None
+            if lock is not None:
+                lock.valid = False
+                lock.holder.session_lost(BusError(SESSION_LOCK_LOST))
+
+    # Waking.
+
+    def touched(self, line: Line) -> None:
+        """Look at this session when everything that happens now has happened."""
+        assert line.session_id is not None
+        self._touched[line.session_id] = None
+
+    def wake(self) -> bool:
+        """Serve those who hold a session; True if there is one that nobody holds."""
+        touched, self._touched = self._touched, {}
+        for session_id in touched:
+            session = self._sessions.get(session_id)
+            if session is None:
+                continue
+            line = session.line
+            if session.lock is not None:
+                line.serve_waiting()
+                if line.may_have_more:
+                    session.lock.holder.session_ready()
+            elif line.may_have_more:
+                self._free[session] = None
+            elif session.is_empty and not line.paging:
+                del self._sessions[session_id]
+        return bool(self._free)
+
+    def wake_all(self) -> None:
+        self._touched.update(dict.fromkeys(self._sessions))
+
+    def _next_free(self) -> Session | None:
+        while self._free:
+            session = next(iter(self._free))
+            del self._free[session]
+            if session.lock is None and session.line.may_have_more:
+                return session
+        return None
