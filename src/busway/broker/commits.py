@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Protocol
 
@@ -76,6 +77,8 @@ class CommitWay:
         self._in_flight_since_ms = 0
         self._doubtful: tuple[int, Stage] | None = None
         """A batch whose outcome nobody knows, with its number; the next `open` settles it (D-3)."""
+        self._whole = False
+        """While a transaction is being staged: it must not be split."""
         self._flush_soon = False
         self._patience_watch = False
         self._retry_ms = RETRY_FIRST_MS
@@ -93,9 +96,19 @@ class CommitWay:
 
     # Staging.
 
+    @contextmanager
+    def one_stage(self, records: int, size: int) -> Iterator[Stage]:
+        """Whatever is staged in here goes into one batch, however large it becomes."""
+        stage = self.stage(records, size)
+        self._whole = True
+        try:
+            yield stage
+        finally:
+            self._whole = False
+
     def stage(self, records: int, size: int) -> Stage:
         """The open stage, with room for this much (D-7)."""
-        if not self._open.has_room(records, size):
+        if not self._whole and not self._open.has_room(records, size):
             self._queued.append(self._open)
             self._open = Stage()
         if not self._flush_soon and self._in_flight is None:

@@ -49,6 +49,12 @@ class DuplicateHistory:
         for command in waiting:
             command()
 
+    def give_up(self) -> None:
+        """The store could not be read: whoever waits tries again, and reads it anew."""
+        waiting, self.waiting = self.waiting, []
+        for command in waiting:
+            command()
+
     def uncertain(self, messages: Sequence[Message]) -> Stage | None:
         """The stage whose outcome decides whether one of these is a duplicate (D-1)."""
         for message in messages:

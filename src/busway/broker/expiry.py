@@ -22,7 +22,7 @@ SWEEP_REST_MS = 200
 class SweepOwner(Protocol):
     def sub_queue_in(self, slot: int) -> SubQueue | None: ...
 
-    def expire(self, sub_queue: SubQueue, message: Message) -> None: ...
+    def due(self, sub_queue: SubQueue, message: Message) -> None: ...
 
     def read_expiring(self, sub_queue_rows: dict[int, list[int]]) -> None: ...
 
@@ -72,7 +72,7 @@ class ExpirySweep:
             if message is None:
                 elsewhere.setdefault(row.slot, []).append(row.number)
             elif _expirable(message):
-                self._owner.expire(sub_queue, message)
+                self._owner.due(sub_queue, message)
         if elsewhere:
             self._owner.read_expiring(elsewhere)
         if page.rows:

@@ -98,9 +98,7 @@ class Line:
 
     def _read_ahead(self) -> None:
         """Page only for somebody: a grant that waits, or a receiver that is emptying the window."""
-        wanted = self._grants or (
-            self._shelf.somebody_receives and len(self.window) < LOW_MESSAGES
-        )
+        wanted = self._grants or (self._shelf.somebody_receives and len(self.window) < LOW_MESSAGES)
         if self.in_store and not self.paging and wanted:
             self.paging = True
             self._shelf.fetch(self)

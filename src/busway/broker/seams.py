@@ -6,12 +6,12 @@ scheduler and virtual time (D-35). Everything is a callback: no coroutine, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from busway.model.entities import Queue
+from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.message import Message
 from busway.store.base import MessagingStore, StoreError, SubQueueKey
@@ -47,10 +47,64 @@ class StorePort(Protocol):
         """Run `operation` on the store after all earlier ones; hand its outcome to `done`."""
 
 
+class RuleCopy(Protocol):
+    """What one subscription gets of a message sent to its topic (RUL-2)."""
+
+    @property
+    def subscription(self) -> int:
+        """Its incarnation."""
+
+    @property
+    def bare(self) -> bytes | None:
+        """The copy as a rule's action has changed it; None if it is as it was sent."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that an action has given it; None if none has."""
+
+    @property
+    def error(self) -> tuple[str, str] | None:
+        """Reason and description, if a filter or action failed (RUL-4)."""
+
+
+class TopicRules(Protocol):
+    """The rules of all subscriptions of a topic, compiled."""
+
+    def route(self, message: Message) -> Sequence[RuleCopy]: ...
+
+
 class Entities(Protocol):
     """What the catalog knows, by incarnation; the newest version, None once deleted (D-16)."""
 
-    def get(self, incarnation: int) -> Queue | None: ...
+    def get(self, incarnation: int) -> Entity | None: ...
+
+    def topic_rules(self, incarnation: int) -> TopicRules: ...
+
+
+class TransferSource(NamedTuple):
+    """Where a transfer comes from (D-27)."""
+
+    incarnation: int
+    partition: int
+
+
+class Exchange(Protocol):
+    """The way from one entity to another, whoever owns the destination (D-27)."""
+
+    def destination(self, message: Message) -> SubQueueKey:
+        """The partition that this message goes to: by key, else by number; never another one.
+
+        Raises *not found* if there is no such entity.
+        """
+
+    def transfer(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        messages: list[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        """Hand them over, all or none. An error that is not retryable is definite (FWD-4)."""
 
 
 class Replies(Protocol):

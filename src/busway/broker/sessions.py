@@ -16,27 +16,28 @@ from busway.broker.seams import SessionHolder, SessionLock
 from busway.broker.window import WindowBudget
 from busway.model.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, BusError
 from busway.model.message import Message
+from busway.store.base import SessionRecord
 
 if TYPE_CHECKING:
     from busway.broker.sub_queue import SubQueue
 
 
 class Session:
-    __slots__ = ("active", "has_state", "line", "lock", "session_id", "updated_ms")
+    __slots__ = ("active", "line", "lock", "session_id", "state_bytes", "updated_ms")
 
     def __init__(self, session_id: str, line: Line) -> None:
         self.session_id = session_id
         self.line = line
         self.active = 0
         """Committed active messages, kept as a row of its own (D-13)."""
-        self.has_state = False
-        self.updated_ms = 0
-        """When the state was set last."""
+        self.updated_ms: int | None = None
+        """When its state was set; None if it has none (SES-10)."""
+        self.state_bytes = 0
         self.lock: SessionLock | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not (self.active or self.has_state)
+        return not self.active and self.updated_ms is None
 
 
 class SessionTable:
@@ -63,20 +64,36 @@ class SessionTable:
     def has(self, session_id: str | None) -> bool:
         return session_id in self._sessions
 
-    def load(self, session_id: str, active: int, updated_ms: int | None) -> None:
+    def load(self, record: SessionRecord) -> None:
         """As the store has it."""
-        session = self.get(session_id)
-        session.active = session.line.in_store = active
-        session.has_state = updated_ms is not None
-        session.updated_ms = updated_ms or 0
-        if active:
+        session = self.get(record.session_id)
+        session.active = session.line.in_store = record.active
+        session.updated_ms = record.updated_ms
+        session.state_bytes = record.state_bytes
+        if session.active:
             self._free[session] = None
+
+    def state_set(self, session_id: str, state: bytes | None, updated_ms: int) -> None:
+        session = self.get(session_id)
+        session.updated_ms = None if state is None else updated_ms
+        session.state_bytes = len(state or b"")
+        self._touched[session_id] = None
 
     def lines(self) -> Iterable[Line]:
         return [session.line for session in self._sessions.values()]
 
-    def all(self) -> Iterable[Session]:
-        return self._sessions.values()
+    def listed(self, updated_after_ms: int | None) -> list[str]:
+        """Sessions with active messages or a state, or, if a time is given, those whose state was
+        set after it (management-amqp.md 5.4); in a stable order."""
+        return sorted(
+            session.session_id
+            for session in self._sessions.values()
+            if (
+                not session.is_empty
+                if updated_after_ms is None
+                else session.updated_ms is not None and session.updated_ms > updated_after_ms
+            )
+        )
 
     # Locks.
 
@@ -93,9 +110,7 @@ class SessionTable:
             if session.lock is not None:
                 raise BusError(SESSION_CANNOT_BE_LOCKED, session_id=session_id)
         self._free.pop(session, None)
-        lock = SessionLock(
-            self._sub_queue.key, session.session_id, holder, now_ms + duration_ms
-        )
+        lock = SessionLock(self._sub_queue.key, session.session_id, holder, now_ms + duration_ms)
         session.lock = lock
         self._expiries.append((lock.locked_until_ms, lock))
         return lock

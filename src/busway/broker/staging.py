@@ -62,6 +62,7 @@ class Stage:
         "records",
         "reserved",
         "session_states",
+        "touched",
         "transactions",
         "transfers",
         "updates",
@@ -79,6 +80,8 @@ class Stage:
         self.duplicates: list[tuple[DuplicateHistory, DuplicateMark]] = []
         self.transfers: list[TransferMark] = []
         self.transactions: list[TransactionMark] = []
+        self.touched: dict[SubQueue, None] = {}
+        """Sub-queues that gave out numbers: remembered even if nothing stays there."""
         self.purges: list[int] = []
         self.reserved: list[tuple[Grant, list[Message]]] = []
         """Receive-and-delete: who gets what once the removal is durable (D-6)."""
@@ -122,9 +125,7 @@ class Stage:
         self.updates.append((sub_queue, message, change))
         self.records += 1
 
-    def move(
-        self, sub_queue: SubQueue, target: SubQueue, message: Message, moved: Message
-    ) -> None:
+    def move(self, sub_queue: SubQueue, target: SubQueue, message: Message, moved: Message) -> None:
         """`moved` is a new object: the old one keeps its mark for ever, so that whatever still
         points at it passes it over."""
         assert message.staged is None
@@ -184,8 +185,12 @@ class Stage:
             self._count(sub_queue, message, message.state, -1, -message.size)
             self._count(target, moved, moved.state, 1, moved.size)
             batch.moves.append(Move(sub_queue.slot, message.number, target.slot, moved))
-        for sub_queue, session_id, state, updated_ms in self.session_states:
+        for sub_queue in self.touched:
             self._counters_of(sub_queue)
+        for sub_queue, session_id, state, updated_ms in self.session_states:
+            assert sub_queue.sessions is not None
+            before_bytes = sub_queue.sessions.get(session_id).state_bytes
+            self._counters_of(sub_queue).bytes += len(state or b"") - before_bytes
             row = SessionState(sub_queue.slot, session_id, state, updated_ms)
             batch.session_states.append(row)
         for sub_queue, counters in self._counters.items():
@@ -254,7 +259,7 @@ class Stage:
             target.arrived(moved)
         for sub_queue, session_id, state, updated_ms in self.session_states:
             assert sub_queue.sessions is not None
-            sub_queue.sessions.state_set(session_id, state is not None, updated_ms)
+            sub_queue.sessions.state_set(session_id, state, updated_ms)
         for history, mark in self.duplicates:
             history.committed(mark)
         touched = list(self._counters)

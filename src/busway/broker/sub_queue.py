@@ -19,6 +19,7 @@ from busway.model.message import Message, MessageState
 from busway.store.base import Counters, SubQueueKey
 
 if TYPE_CHECKING:
+    from busway.broker.forwarding import Pump
     from busway.broker.partition import Partition
 
 
@@ -34,10 +35,11 @@ class SubQueue:
         "known",
         "locks",
         "next_counter",
+        "pump",
         "sessions",
         "slot",
-        "staged_bytes",
         "stored",
+        "tally",
     )
 
     def __init__(
@@ -58,12 +60,15 @@ class SubQueue:
         self.committed = counters or Counters()
         self.next_counter = self.committed.next_counter
         """Runs ahead of what is committed; numbers are never given twice (D-2)."""
-        self.staged_bytes = 0
+        self.tally = partition.tally
+        self.tally.bytes += self.committed.bytes
         self.known: dict[int, Message] = {}
         """Every message of it that is in memory, by number: ready, locked or marked."""
         self.locks = LockTable()
         self.sessions = SessionTable(self, budget) if has_sessions else None
         self._line = Line(self, budget, 0 if has_sessions else self.committed.active)
+        self.pump: Pump | None = None
+        """Of a transfer queue: who hands its messages over (D-27)."""
         self._partition = partition
         self._watchers = watchers
 
@@ -80,7 +85,7 @@ class SubQueue:
     # Delivery (D-22).
 
     def grant(self, grant: Grant) -> None:
-        if grant.session is None:
+        if grant.session is None or self.sessions is None:
             self._line.grant(grant)
         elif grant.session.valid:
             self.line_of(grant.session.session_id).grant(grant)
@@ -108,6 +113,8 @@ class SubQueue:
         else:
             self._line.serve_waiting()
             somebody_should_come = self._line.may_have_more
+            if self.pump is not None and somebody_should_come:
+                self.pump.run()
         if somebody_should_come:
             for watcher in tuple(self._watchers):
                 watcher.ready(self.key)
@@ -117,7 +124,7 @@ class SubQueue:
         window, locks, mint = line.window, self.locks, partition.mint_token
         now_ms = partition.now_ms()
         session = grant.session
-        duration_ms = partition.rules.lock_duration_ms
+        duration_ms = partition.lock_duration_ms
         stage = partition.stage(min(grant.left, len(window))) if grant.delete else None
         taken: list[Message] = []
         while len(taken) < grant.left:
@@ -146,6 +153,13 @@ class SubQueue:
 
     def fetch(self, line: Line) -> None:
         self._partition.fetch(self, line)
+
+    def next_due_ms(self) -> int | None:
+        """When a lock of a message or session may run out."""
+        dues = [self.locks.next_due_ms()]
+        if self.sessions is not None:
+            dues.append(self.sessions.next_due_ms())
+        return min((due for due in dues if due is not None), default=None)
 
     @property
     def somebody_receives(self) -> bool:
@@ -180,6 +194,8 @@ class SubQueue:
         if message.lock_token is not None:
             self.locks.drop(message)
         del self.known[message.number]
+        if self.sessions is not None:
+            self.sessions.touched(self.line_of(message.session_id))
 
     def updated(self, message: Message, change: Change) -> None:
         if message.lock_token is not None:

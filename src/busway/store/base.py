@@ -100,6 +100,7 @@ class SessionRecord(NamedTuple):
     session_id: str
     active: int
     updated_ms: int | None
+    state_bytes: int
 
 
 class DuplicateMark(NamedTuple):
