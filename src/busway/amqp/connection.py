@@ -288,7 +288,8 @@ class Connection:
         """One frame at a time, because what follows the last one is a header, not a frame."""
         assert self._sasl is not None
         self._needed = _frame_size(data, offset)
-        frame = data[offset : offset + self._needed]
+        # With its size field at least, so that a size of less than that is seen to be wrong.
+        frame = data[offset : offset + max(self._needed, 4)]
         frames, length = codec.decode_frames(frame, 0, _MAX_SASL_FRAME_SIZE)
         if not frames:
             return offset
