@@ -179,7 +179,7 @@ class Link:
         error = None if condition is None else Error(condition, description)
         self.state = states.move(states.LINK, self.state, Move.SEND_DETACH)
         self.stop()
-        self.session.write_in_order(self, Detach(self.handle, closed=True, error=error))
+        self.session.outgoing.write_in_order(self, Detach(self.handle, closed=True, error=error))
         self.session.link_detaching(self)
 
     def stop(self) -> None:
@@ -302,7 +302,7 @@ class Link:
             raise LocalError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_SIZE} are allowed")
         self.credit -= 1
         self.delivery_count = (self.delivery_count + 1) & MASK
-        return self.session.send_delivery(self, payload, tag, settled, message_format, state)
+        return self.session.outgoing.send(self, payload, tag, settled, message_format, state)
 
     def drained(self) -> None:
         """Answer a drain: what was to be sent is sent, the rest of the credit is given up.
@@ -314,13 +314,13 @@ class Link:
         self.delivery_count = (self.delivery_count + self.credit) & MASK
         self.credit = 0
         self.drain = False
-        self.session.write_in_order(self, self.flow(drain=True))
+        self.session.outgoing.write_in_order(self, self.flow(drain=True))
 
     def settle_sent(self, delivery_ids: Sequence[int], state: DeliveryState | None) -> None:
         """Confirm to the receiver what it has decided about deliveries that we sent."""
         if not self.is_attached:
             return
-        self.session.forget_sent(self, delivery_ids)
+        self.session.outgoing.forget(self, delivery_ids)
         channel = self.session.channel
         for first, last in runs(delivery_ids):
             self.session.write_frame(
@@ -329,7 +329,7 @@ class Link:
 
     def forget(self, delivery_ids: Sequence[int]) -> None:
         """Drop deliveries from the record: a later disposition is an `UnknownDisposed`."""
-        self.session.forget_sent(self, delivery_ids)
+        self.session.outgoing.forget(self, delivery_ids)
 
     # What the peer says about the link
 
