@@ -145,10 +145,10 @@ class Connection:
         return data
 
     def write_frame(self, frame: bytes) -> None:
-        if self._held is not None:
+        if self._held is None:
+            self._write(frame)
+        else:
             self._held.append(frame)
-            return
-        self._write(frame)
 
     def _write(self, data: bytes) -> None:
         self._idle.has_sent = True

@@ -65,6 +65,7 @@ class Link:
         "pending_bytes",
         "properties",
         "rcv_settle_mode",
+        "receive_limit",
         "remote_handle",
         "remote_max_message_size",
         "role",
@@ -90,6 +91,7 @@ class Link:
         self.rcv_settle_mode = 0
         # Ours is the limit on what is received; the peer's is what it said about itself.
         self.max_message_size: int | None = None
+        self.receive_limit = session.settings.max_message_size
         self.remote_max_message_size: int | None = None
         self.delivery_count = 0
         # Deliveries that may still be sent; on a receiving link, that the peer may still send.
@@ -152,6 +154,9 @@ class Link:
 
     def send_attach(self, properties: dict[Any, Any] | None) -> None:
         self.state = states.move(states.LINK, self.state, Move.SEND_ATTACH)
+        if self.max_message_size:
+            # Zero and null mean no limit of the link's own (AMQP 2.7.3).
+            self.receive_limit = min(self.receive_limit, self.max_message_size)
         self.session.write(
             Attach(
                 name=self.name,
@@ -233,7 +238,7 @@ class Link:
             # Python ignores credit (amqp.md 3), so running out of it is not an error.
             if self.credit:
                 self.credit -= 1
-            if not transfer.more and not transfer.aborted and len(payload) <= self._receive_limit():
+            if not transfer.more and not transfer.aborted and len(payload) <= self.receive_limit:
                 return TransferReceived(
                     self,
                     delivery_id,
@@ -252,7 +257,7 @@ class Link:
         if transfer.aborted:
             self._drop_partial()
             return None
-        change = partial.add(transfer, payload, self._receive_limit())
+        change = partial.add(transfer, payload, self.receive_limit)
         self.session.connection.charge_partial(change)
         if transfer.more:
             return None
@@ -271,11 +276,6 @@ class Link:
             )
         self._drop_partial()
         return event
-
-    def _receive_limit(self) -> int:
-        limit = self.session.settings.max_message_size
-        # Zero means no limit of the link's own (AMQP 2.7.3).
-        return min(limit, self.max_message_size) if self.max_message_size else limit
 
     def _drop_partial(self) -> None:
         if self.partial is not None:

@@ -237,13 +237,13 @@ class Session:
                 self._receive_end(performative, events)
             return
         try:
-            kind = type(performative)
-            if kind is Transfer:
-                self._receive_transfer(performative, payload, events)  # type: ignore[arg-type]
-            elif kind is Disposition:
-                self._receive_disposition(performative, events)  # type: ignore[arg-type]
-            elif kind is Flow:
-                self._receive_flow(performative, events)  # type: ignore[arg-type]
+            # In the order of how often they come.
+            if isinstance(performative, Transfer):
+                self._receive_transfer(performative, payload, events)
+            elif isinstance(performative, Disposition):
+                self._receive_disposition(performative, events)
+            elif isinstance(performative, Flow):
+                self._receive_flow(performative, events)
             elif isinstance(performative, Attach):
                 self._receive_attach(performative, events)
             elif isinstance(performative, Detach):
@@ -251,7 +251,8 @@ class Session:
             elif isinstance(performative, End):
                 self._receive_end(performative, events)
             else:
-                raise ProtocolError(ILLEGAL_STATE, f"{kind.__name__} inside a session")
+                name = type(performative).__name__
+                raise ProtocolError(ILLEGAL_STATE, f"{name} inside a session")
         except SessionError as error:
             reason = Error(error.condition, error.description)
             self._send_end(reason)
