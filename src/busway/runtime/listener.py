@@ -151,7 +151,8 @@ class Wire(asyncio.Protocol):
                 client.lost()
             except Exception:
                 log.exception("losing a connection failed", extra=self.named())
-        self._listener.left(self, exc)
+        # Who has said goodbye may hang up before ours is written: Python's SDK does.
+        self._listener.left(self, None if self._leaving else exc)
 
     # --- called by the listener and the gateway ----------------------------------------------
 
