@@ -32,6 +32,8 @@ class Owner(Protocol):
 
     def queue(self, incarnation: int) -> Queue: ...
 
+    def is_deleted(self, incarnation: int) -> bool: ...
+
     def stage(self, records: int, size: int = 0) -> Stage: ...
 
     def mint_token(self, partition: int) -> bytes: ...
@@ -92,6 +94,10 @@ class Partition:
     def queue(self) -> Queue:
         """The entity's newest version; raises *not found* once it is deleted (D-16)."""
         return self._owner.queue(self.incarnation)
+
+    @property
+    def deleted(self) -> bool:
+        return self._owner.is_deleted(self.incarnation)
 
     @property
     def sub_queues(self) -> dict[SubQueueKind, SubQueue]:
