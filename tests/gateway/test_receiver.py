@@ -11,7 +11,7 @@ from busway.amqp.performatives import Accepted, Error, Modified, Rejected, Relea
 from busway.amqp.types import Symbol, Timestamp
 from busway.gateway.gateway import GatewaySettings
 from busway.model.message import partition_of
-from tests.gateway.world import Client, World, annotations, header, message, sections
+from tests.gateway.world import Client, World, header, message, message_annotations, sections
 
 
 def condition(state: Any) -> str | None:
@@ -30,7 +30,7 @@ def test_a_delivery_has_what_the_client_libraries_read(
     assert len(delivery.tag) == 16
     assert not delivery.settled
     assert delivery.message_format == 0  # E7
-    said = annotations(delivery.payload)
+    said = message_annotations(delivery.payload)
     assert type(said["x-opt-sequence-number"]) is int  # a long
     assert type(said["x-opt-locked-until"]) is Timestamp
     assert type(said["x-opt-enqueued-time"]) is Timestamp
@@ -80,7 +80,9 @@ def test_small_credit_takes_from_all_partitions_in_turn(world: World, client: Cl
     receiver = client.receiver("spread")
     for _ in range(16):
         receiver.credit(1)
-    numbers = [annotations(each.payload)["x-opt-sequence-number"] for each in receiver.deliveries]
+    numbers = [
+        message_annotations(each.payload)["x-opt-sequence-number"] for each in receiver.deliveries
+    ]
     assert sorted(partition_of(number) for number in numbers) == list(range(16))
 
 
@@ -106,7 +108,7 @@ def test_receive_and_delete_removes_before_it_delivers(
     receiver = client.receiver(queue, credit=10, delete=True)
     assert all(each.settled for each in receiver.deliveries)  # D-6
     assert sorted(receiver.bodies) == ["m0", "m1", "m2"]
-    assert "x-opt-locked-until" not in annotations(receiver.deliveries[0].payload)
+    assert "x-opt-locked-until" not in message_annotations(receiver.deliveries[0].payload)
     receiver.link.detach()
     world.settle()
     assert client.receiver(queue, "again", credit=10).deliveries == []
@@ -225,7 +227,7 @@ def test_an_outcome_decides_a_message_s_fate(
 def test_a_dead_letter_says_why(client: Client, queue: str) -> None:
     client.sender(queue).send(message("one", application_properties={"kept": 1}))
     receiver = client.receiver(queue, credit=1)
-    number = annotations(receiver.deliveries[0].payload)["x-opt-sequence-number"]
+    number = message_annotations(receiver.deliveries[0].payload)["x-opt-sequence-number"]
     receiver.settle(receiver.deliveries, DEAD_LETTER)
     (dead,) = client.receiver(f"{queue}/$deadletterqueue", "dead", credit=1).deliveries
     said = sections(dead.payload)[0x74]
@@ -234,7 +236,7 @@ def test_a_dead_letter_says_why(client: Client, queue: str) -> None:
         "DeadLetterReason": "bad",
         "DeadLetterErrorDescription": "because",
     }
-    assert annotations(dead.payload)["x-opt-sequence-number"] == number  # DLQ-2
+    assert message_annotations(dead.payload)["x-opt-sequence-number"] == number  # DLQ-2
 
 
 def test_properties_to_modify_are_merged(client: Client, queue: str) -> None:

@@ -14,7 +14,7 @@ from busway.gateway.gateway import GatewaySettings
 from busway.model.entities import Queue
 from busway.model.message import partition_of
 from busway.model.partitioning import partition_of_key
-from tests.gateway.world import Client, World, annotations, message
+from tests.gateway.world import Client, World, message, message_annotations
 
 
 def rejection(state: Any) -> str:
@@ -28,7 +28,9 @@ def rejection(state: Any) -> str:
 
 def partitions(client: Client, path: str, count: int) -> list[int]:
     receiver = client.receiver(path, credit=count, delete=True)
-    numbers = [annotations(each.payload)["x-opt-sequence-number"] for each in receiver.deliveries]
+    numbers = [
+        message_annotations(each.payload)["x-opt-sequence-number"] for each in receiver.deliveries
+    ]
     assert len(numbers) == count
     return [partition_of(number) for number in numbers]
 
@@ -158,21 +160,9 @@ def test_one_bad_message_refuses_the_whole_batch(client: Client, queue: str) -> 
 # --- Stores that are ill, slow or full -----------------------------------------------------------
 
 
-def make_ill(world: World, store_id: str) -> None:
-    """Its store hangs until the broker gives up on it (D-8)."""
-    world.disks[store_id].pause()
-    client = world.connect()
-    world.queue(f"probe-{store_id}", enable_partitioning=True)
-    sender = client.sender(f"probe-{store_id}")
-    for _ in range(16):
-        sender.put(message())
-    world.settle(for_ms=8_000)
-    assert not world.brokers[store_id].available
-
-
 def test_unkeyed_messages_go_elsewhere_when_a_store_is_ill(world: World, client: Client) -> None:
     queue = world.queue("orders", enable_partitioning=True)
-    make_ill(world, "store-0")
+    world.make_ill("store-0")
     client.sender("orders").fill(32)  # P-23
     well = {n for n, store in enumerate(queue.placement) if store == "store-1"}
     assert set(partitions(client, "orders", 32)) == well
@@ -180,7 +170,7 @@ def test_unkeyed_messages_go_elsewhere_when_a_store_is_ill(world: World, client:
 
 def test_a_key_whose_store_is_ill_is_answered_busy(world: World, client: Client) -> None:
     queue = world.queue("orders", enable_partitioning=True)
-    make_ill(world, "store-0")
+    world.make_ill("store-0")
     ill = next(
         key
         for key in map(str, range(100))

@@ -83,6 +83,16 @@ class World:
     def queue(self, path: str, **properties: Any) -> Queue:
         return self.catalog.create_queue(Queue(path=path, **properties))
 
+    def make_ill(self, store_id: str) -> None:
+        """Its store hangs until the broker gives up on it (D-8)."""
+        self.disks[store_id].pause()
+        self.queue(f"probe-of-{store_id}", enable_partitioning=True)
+        sender = self.connect().sender(f"probe-of-{store_id}")
+        for _ in range(16):
+            sender.put(message())
+        self.settle(for_ms=8_000)
+        assert not self.brokers[store_id].available
+
     def connect(self, **options: Any) -> Client:
         return Client(self, **options)
 
@@ -103,7 +113,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class TestPeer:
+class SomePeer:
     connection_id: str = "c1"
     address: str = "test"
     loopback: bool = True
@@ -118,7 +128,7 @@ class Client:
         *,
         token: bool = True,
         password: tuple[str, str] | None = None,
-        peer: TestPeer | None = None,
+        peer: SomePeer | None = None,
         encrypted: bool = False,
     ) -> None:
         self.world = world
@@ -128,7 +138,7 @@ class Client:
             role=Role.CLIENT,
         )
         self.server: GatewayConnection = world.gateway.connect(
-            peer or TestPeer(), lambda: None, encrypted=encrypted
+            peer or SomePeer(), lambda: None, encrypted=encrypted
         )
         world.clients.append(self)
         self.engine.open()
@@ -362,9 +372,12 @@ class Requests:
         return None
 
     def call(self, properties: dict[str, Any], request_body: Any) -> tuple[dict[str, Any], Any]:
-        answer = self.reply(self.ask(properties, request_body))
-        assert answer is not None, "no reply"
-        return answer
+        message_id = self.ask(properties, request_body)
+        for _ in range(20):
+            if (answer := self.reply(message_id)) is not None:
+                return answer
+            self.client.world.settle()
+        raise AssertionError("no reply")
 
     def manage(self, operation: str, **arguments: Any) -> tuple[int, Any]:
         """One management operation: its status and body, underscores standing for hyphens."""
@@ -438,7 +451,7 @@ def body_value(payload: bytes) -> Any:
     return sections(payload).get(0x77)
 
 
-def annotations(payload: bytes) -> dict[str, Any]:
+def message_annotations(payload: bytes) -> dict[str, Any]:
     return {str(key): value for key, value in sections(payload)[0x72].items()}
 
 
