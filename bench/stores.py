@@ -1,9 +1,9 @@
 """How fast SQLite stores are on this machine, and how many of them a node should have.
 
-    python bench/stores.py [--directory DIR] [--rows N]
+    python bench/stores.py [--directory DIR] [--rows N] [--rounds N]
 
-Prints two tables in Markdown. CPU is that of the calling thread, so what other programs take is not
-in it; rows/s and milliseconds are by the wall clock and suffer from everything else that runs.
+Prints three tables in Markdown. CPU is that of the calling thread with its part of the kernel: what
+other programs take is not in it. Rows/s and milliseconds are by the wall clock and suffer from all.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from busway.store.sqlite import SqliteStore
 BODY = os.urandom(1024)
 SUB_QUEUES = 16
 BATCH_SIZES = (1, 16, 64, 256, 1024)
+PAGE_SIZES = (1, 16, 64, 256, 1000)
 STORE_COUNTS = (1, 2, 4, 8)
 
 
@@ -71,57 +72,67 @@ def measure(call: Callable[..., object], arguments: Sequence[tuple[Any, ...]]) -
     return Cost(time.perf_counter() - wall, time.thread_time() - cpu)
 
 
-def one_store(directory: Path, rows: int) -> Iterator[str]:
+def one_store(directory: Path, rows: int, rounds: int) -> Iterator[str]:
     yield "| rows per batch | put rows/s | ms/commit | CPU us/row | delete rows/s | CPU us/row |"
     yield "|---|---|---|---|---|---|"
     for size in BATCH_SIZES:
-        bench = Bench(directory / f"one-{size}.db")
         count = max(20, min(500, rows // size))
-        puts = [bench.put_batch(size) for _ in range(count)]
-        put = measure(bench.store.commit, [(batch,) for batch in puts])
-        deletes = [bench.delete_batch(batch) for batch in puts]
-        delete = measure(bench.store.commit, [(batch,) for batch in deletes])
-        bench.store.close()
         total = count * size
+        costs = [put_and_delete(directory, size, count) for _ in range(rounds)]
+        put_s, put_cpu_s, delete_s, delete_cpu_s = medians(costs)
         yield (
-            f"| {size} | {total / put.wall_s:,.0f} | {put.wall_s / count * 1e3:.2f}"
-            f" | {put.cpu_s / total * 1e6:.1f} | {total / delete.wall_s:,.0f}"
-            f" | {delete.cpu_s / total * 1e6:.1f} |"
+            f"| {size} | {total / put_s:,.0f} | {put_s / count * 1e3:.2f}"
+            f" | {put_cpu_s / total * 1e6:.1f} | {total / delete_s:,.0f}"
+            f" | {delete_cpu_s / total * 1e6:.1f} |"
         )
 
 
-def page_reads(directory: Path, rows: int) -> Iterator[str]:
-    bench = Bench(directory / "pages.db")
+def put_and_delete(directory: Path, size: int, count: int) -> tuple[float, ...]:
+    bench = Bench(new_path(directory))
+    puts = [bench.put_batch(size) for _ in range(count)]
+    put = measure(bench.store.commit, [(batch,) for batch in puts])
+    deletes = [bench.delete_batch(batch) for batch in puts]
+    delete = measure(bench.store.commit, [(batch,) for batch in deletes])
+    bench.store.close()
+    return (*put, *delete)
+
+
+def page_reads(directory: Path, rows: int, rounds: int) -> Iterator[str]:
+    bench = Bench(new_path(directory))
     for _ in range(rows // 1024):
         bench.store.commit(bench.put_batch(1024))
     yield "| rows per page | read rows/s | CPU us/row |"
     yield "|---|---|---|"
-    for size in (1, 16, 64, 256, 1000):
+    for size in PAGE_SIZES:
 
         def read(slot: int, after_number: int, size: int = size) -> None:
             bench.store.read_page(slot, after_number, rows=size)
 
         pages = bench.counters[0] // size
         count = min(2_000, pages * SUB_QUEUES)
-        starts = [(i % SUB_QUEUES, i // SUB_QUEUES % pages * size) for i in range(count)]
-        cost = measure(read, [(slot, sequence_number(slot, after)) for slot, after in starts])
         total = count * size
-        yield f"| {size} | {total / cost.wall_s:,.0f} | {cost.cpu_s / total * 1e6:.1f} |"
+        starts = [(i % SUB_QUEUES, i // SUB_QUEUES % pages * size) for i in range(count)]
+        arguments = [(slot, sequence_number(slot, after)) for slot, after in starts]
+        wall_s, cpu_s = medians([measure(read, arguments) for _ in range(rounds)])
+        yield f"| {size} | {total / wall_s:,.0f} | {cpu_s / total * 1e6:.1f} |"
     bench.store.close()
 
 
-def parallel_stores(directory: Path, rows: int) -> Iterator[str]:
+def parallel_stores(directory: Path, rows: int, rounds: int) -> Iterator[str]:
+    """Stores that commit at the same time, with batches of one size, then with one load divided."""
+    loads = [(stores, size) for size in (16, 64, 256) for stores in STORE_COUNTS]
+    loads += [(stores, 256 // stores) for stores in STORE_COUNTS[1:]]
     yield "| stores | rows per batch and store | total rows/s | ms/commit p50 | p99 |"
     yield "|---|---|---|---|---|"
-    for size in (16, 64, 256):
-        for stores in STORE_COUNTS:
-            yield parallel(directory, stores, size, rows)
-    for stores in STORE_COUNTS:  # the same load, divided
-        yield parallel(directory, stores, 256 // stores, rows)
+    for stores, size in loads:
+        results = [commit_together(directory, stores, size, rows) for _ in range(rounds)]
+        rows_per_s, p50_s, p99_s = medians(results)
+        yield (f"| {stores} | {size} | {rows_per_s:,.0f} | {p50_s * 1e3:.2f} | {p99_s * 1e3:.2f} |")
 
 
-def parallel(directory: Path, stores: int, size: int, rows: int) -> str:
-    benches = [Bench(Path(tempfile.mkdtemp(dir=directory)) / "store.db") for _ in range(stores)]
+def commit_together(directory: Path, stores: int, size: int, rows: int) -> tuple[float, ...]:
+    """Rows per second of all stores, median and 99th percentile of a commit's seconds."""
+    benches = [Bench(new_path(directory)) for _ in range(stores)]
     count = max(20, min(300, rows // size // stores))
     batches = [[bench.put_batch(size) for _ in range(count)] for bench in benches]
     latencies: list[float] = []
@@ -146,22 +157,28 @@ def parallel(directory: Path, stores: int, size: int, rows: int) -> str:
     seconds = time.perf_counter() - begin
     for bench in benches:
         bench.store.close()
-    p99 = statistics.quantiles(latencies, n=100)[98]
-    return (
-        f"| {stores} | {size} | {stores * count * size / seconds:,.0f}"
-        f" | {statistics.median(latencies) * 1e3:.2f} | {p99 * 1e3:.2f} |"
-    )
+    p99_s = statistics.quantiles(latencies, n=100)[98]
+    return stores * count * size / seconds, statistics.median(latencies), p99_s
+
+
+def medians(results: Sequence[tuple[float, ...]]) -> list[float]:
+    return [statistics.median(column) for column in zip(*results, strict=True)]
+
+
+def new_path(directory: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=directory)) / "store.db"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=Path, default=Path("bench/run"))
     parser.add_argument("--rows", type=int, default=30_000)
+    parser.add_argument("--rounds", type=int, default=3, help="figures are medians of so many")
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         for table in (one_store, page_reads, parallel_stores):
-            for line in table(Path(directory), arguments.rows):
+            for line in table(Path(directory), arguments.rows, arguments.rounds):
                 print(line, flush=True)
             print()
 
