@@ -290,6 +290,16 @@ def test_a_session_that_ends_takes_its_links_along(
     assert client.of(Detached)
 
 
+def test_a_peer_that_does_not_answer_our_close_is_not_waited_for(world: World) -> None:
+    client = world.connect()
+    client.server.close("amqp:connection:forced", "goodbye")
+    world.clients.remove(client)  # it hears nothing and says nothing
+    client.server.tick(world.scheduler.now_ms())
+    assert not client.server.finished
+    client.server.tick(world.scheduler.now_ms() + 6_000)
+    assert client.server.finished
+
+
 def test_too_many_connections_are_told_so() -> None:
     world = World(settings=GatewaySettings(connections_max=1))
     assert not world.connect().of(Closed)

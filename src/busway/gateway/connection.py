@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("busway.gateway")
 
+CLOSE_ANSWER_MS = 5_000
+"""How long a peer may take to answer our close."""
+
 Endpoint = SenderEndpoint | ReceiverEndpoint | RequestEndpoint | ReplyEndpoint
 
 
@@ -90,6 +93,7 @@ class GatewayConnection:
         self.engine.on_output = on_output
         self._endpoints: dict[Endpoint, None] = {}
         self._ended = False
+        self._leave_by_ms: int | None = None
         self._socket_is_full = False
         self._deliveries_wait = False
 
@@ -121,6 +125,8 @@ class GatewayConnection:
         self._guarded(self._take, self.engine.tick(now_ms))
         if not self._ended:
             self._guarded(self._look_at_tokens, now_ms)
+        elif self._leave_by_ms is not None and now_ms >= self._leave_by_ms:
+            self.engine.eof()
 
     def take_output(self) -> bytes:
         data = self.engine.take_output()
@@ -136,8 +142,10 @@ class GatewayConnection:
         self._resume_deliveries()
 
     def close(self, condition: str, description: str) -> None:
+        """Say why it ends; a peer that does not answer in time is not waited for."""
         self._end()
         self.engine.close(condition, description)
+        self._leave_by_ms = self.gateway.host.now_ms() + CLOSE_ANSWER_MS
 
     def lost(self) -> None:
         """The socket is gone."""
