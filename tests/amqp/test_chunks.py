@@ -29,8 +29,8 @@ def outcome(data: bytes, sizes: list[int]) -> tuple[list[str], bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_byte_by_byte_equals_frame_by_frame(name: str) -> None:
-    """Answers are given between chunks, so a reference that does not wait is not the same."""
+def test_small_chunks_say_the_same_when_each_is_answered(name: str) -> None:
+    """None of these sizes holds two frames, so the answers fall between the same ones."""
     data = converse(name)
     by_byte = outcome(data, [1])
     assert by_byte == outcome(data, [2])

@@ -34,12 +34,29 @@ class Exchange(RuleBasedStateMachine):
         self.sent: dict[tuple[str, bool], list[bytes]] = {}
         self.received: dict[tuple[str, bool], list[bytes]] = {}
         self.outcomes: dict[tuple[str, bool], int] = {}
+        self.unsettled: dict[tuple[str, bool], int] = {}
+        # The highest delivery count that a receiver has ever allowed.
+        self.limits: dict[Link, int] = {}
         self.names = 0
         self.number = 0
 
     @initialize()
     def open(self) -> None:
+        """A link of each direction with credit, so that there is something to do at once."""
         self.pair.open()
+        for role in LinkRole:
+            self.attach(role, 0)
+        self.quiet()
+        for which in range(2):
+            self.give_credit(which, 10, False)
+        self.quiet()
+        assert [link.credit for link in self.senders] == [10, 10]
+
+    def quiet(self) -> None:
+        """Carry until nobody has anything to say."""
+        while self.pair.client.output_size or self.pair.server.output_size:
+            self.carry(self.pair.to_server)
+            self.carry(self.pair.to_client)
 
     def told(self, events: list[Event]) -> None:
         assert every(events, Closed) == []
@@ -83,18 +100,24 @@ class Exchange(RuleBasedStateMachine):
     @rule(which=st.integers(0, 9), credit=st.integers(0, 20), drain=st.booleans())
     @precondition(lambda self: self.receivers)
     def give_credit(self, which: int, credit: int, drain: bool) -> None:
-        self.receivers[which % len(self.receivers)].set_credit(credit, drain=drain)
+        link = self.receivers[which % len(self.receivers)]
+        if link.is_attached:
+            link.set_credit(credit, drain=drain)
+            self.limits[link] = max(self.limits.get(link, 0), link.delivery_count + credit)
 
-    @rule(which=st.integers(0, 9), size=SIZES, settled=st.booleans())
+    @rule(which=st.integers(0, 9), sizes=st.lists(SIZES, min_size=1), settled=st.booleans())
     @precondition(lambda self: any(link.credit and link.is_attached for link in self.senders))
-    def send(self, which: int, size: int, settled: bool) -> None:
+    def send(self, which: int, sizes: list[int], settled: bool) -> None:
         ready = [link for link in self.senders if link.credit and link.is_attached]
         link = ready[which % len(ready)]
-        self.number += 1
-        payload = b"%d:" % self.number + bytes(size)
-        link.send(payload, b"%d" % self.number, settled=settled)
         key = (link.name, link.session.connection is self.pair.client)
-        self.sent.setdefault(key, []).append(payload)
+        for size in sizes[: link.credit]:
+            self.number += 1
+            payload = b"%d:" % self.number + bytes(size)
+            link.send(payload, b"%d" % self.number, settled=settled)
+            self.sent.setdefault(key, []).append(payload)
+            if not settled:
+                self.unsettled[key] = self.unsettled.get(key, 0) + 1
 
     @rule(which=st.integers(0, 9))
     @precondition(lambda self: any(link.drain for link in self.senders))
@@ -115,18 +138,22 @@ class Exchange(RuleBasedStateMachine):
         assert all(link.credit >= 0 for link in self.senders + self.receivers)
 
     @invariant()
+    def no_credit_is_used_twice(self) -> None:
+        for link in self.receivers:
+            assert link.delivery_count <= self.limits.get(link, 0)
+
+    @invariant()
     def nothing_arrives_twice_or_out_of_order(self) -> None:
         for key, payloads in self.received.items():
             assert payloads == self.sent[key][: len(payloads)]
 
     def teardown(self) -> None:
-        while self.pair.client.output_size or self.pair.server.output_size:
-            self.carry(self.pair.to_server)
-            self.carry(self.pair.to_client)
+        self.quiet()
         assert self.received == self.sent
+        assert self.outcomes == self.unsettled
         assert all(link.pending_bytes == 0 for link in self.senders)
         assert all(link.unsettled == 0 for link in self.senders)
 
 
 TestExchange = Exchange.TestCase
-TestExchange.settings = hypothesis_settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestExchange.settings = hypothesis_settings(max_examples=120, stateful_step_count=60, deadline=None)
