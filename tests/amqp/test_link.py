@@ -11,6 +11,7 @@ from busway.amqp.events import (
     Closed,
     Detached,
     Disposed,
+    Ended,
     FlowReceived,
     Settled,
     TransferReceived,
@@ -221,6 +222,17 @@ def test_our_handles_stay_within_what_the_peer_allows() -> None:
     raw.send(Attach("b", 8, False, target=Target("q")), channel=1)
     handles = [event.link.handle for event in every(raw.events, AttachRequested)]
     assert handles == [0, 1]
+    raw.send(Attach("c", 9, False, target=Target("q")), channel=1)
+    error = only(raw.events, Ended).error
+    assert error is not None
+    assert error.condition == "amqp:resource-limit-exceeded"
+
+
+def test_a_client_that_has_no_handle_left_is_told_so() -> None:
+    pair = Pair(server=settings("server", handle_max=0))
+    link, _ = pair.link(LinkRole.SENDER, "first")
+    with pytest.raises(LocalError, match="no handle is left"):
+        link.session.attach("second", LinkRole.SENDER)
 
 
 # Credit

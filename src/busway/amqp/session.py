@@ -123,7 +123,10 @@ class Session:
             raise LocalError("cannot attach a link to a session that has ended")
         if (name, role) in self.connection.links_by_name:
             raise LocalError(f"there is a link {name!r} in this direction")
-        link = Link(self, name, role, self._free_handle(0))
+        handle = self._free_handle(0)
+        if handle is None:
+            raise LocalError("no handle is left for another link")
+        link = Link(self, name, role, handle)
         link.source = source
         link.target = target
         link.snd_settle_mode = snd_settle_mode
@@ -197,14 +200,12 @@ class Session:
 
     # Handles
 
-    def _free_handle(self, wanted: int) -> int:
-        """A handle for our end; the peer's own number if it is free, which reads well in traces."""
-        handle = wanted
-        if handle in self._by_handle or handle > self.remote_handle_max:
-            handle = next(n for n in range(len(self._by_handle) + 1) if n not in self._by_handle)
-        if handle > self.remote_handle_max:
-            raise SessionError(RESOURCE_LIMIT_EXCEEDED, "no handle is left for another link")
-        return handle
+    def _free_handle(self, wanted: int) -> int | None:
+        """A handle for our end: the peer's own number if it is free, which traces read well."""
+        if wanted not in self._by_handle and wanted <= self.remote_handle_max:
+            return wanted
+        lowest = next(n for n in range(len(self._by_handle) + 1) if n not in self._by_handle)
+        return lowest if lowest <= self.remote_handle_max else None
 
     def link_detaching(self, link: Link) -> None:
         """Our detach is out: the name is free for a new link, the handles are not yet."""
@@ -345,11 +346,14 @@ class Session:
             # attaches it again has lost the first one; the first one goes (2.8.18, stolen).
             link.detach(STOLEN, f"link {link.name!r} was attached again")
             link.report_gone(Error(STOLEN), events)
+        handle = self._free_handle(attach.handle)
+        if handle is None:
+            raise SessionError(RESOURCE_LIMIT_EXCEEDED, "the peer has no handle left for our end")
         if self.connection.link_count >= self.settings.max_links:
             raise SessionError(
                 RESOURCE_LIMIT_EXCEEDED, f"more than {self.settings.max_links} links"
             )
-        link = Link(self, attach.name, role, self._free_handle(attach.handle))
+        link = Link(self, attach.name, role, handle)
         link.receive_attach(attach)
         self._by_handle[link.handle] = link
         self._by_remote_handle[attach.handle] = link
