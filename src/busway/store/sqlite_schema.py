@@ -27,8 +27,8 @@ PAGE_SIZE: Final = 8192
 CACHE_KIB: Final = 8 * 1024
 """Holds the pages of the largest batch (D-7), so that none is written twice in one commit."""
 WAL_CHECKPOINT_PAGES: Final = 1024
-"""About this many pages may be in the log before they are copied into the database. Measured: from
-512 to 8192 the rows per second are the same, and the commit that copies waits for as many pages."""
+"""About this many pages may be in the log before they are copied into the database. The commit that
+copies waits for it; 512, 1024 and 2048 could not be told apart, 8192 had longer waits."""
 WAL_SIZE_LIMIT: Final = 32 * 1024 * 1024
 """A log that one huge batch made longer than this is cut back."""
 
@@ -127,8 +127,9 @@ _COLUMNS = (
     "id, state, expires_ms, delivery_count, enqueued_ms, ttl_ms, header, annotation_items, size,"
     " session_id, changes, annotations, bare"
 )
-# Binding None costs the driver 0.5 us, an integer 0.1: what is absent is bound as a value that the
-# column never has, and becomes NULL in here. For a row without any of them that is a third of all.
+# Binding None costs the driver about 0.5 us, an integer 0.1: what is absent is bound as a value that
+# the column never has, and becomes NULL in here. In a database in memory, where nothing is synced,
+# that takes inserting a row without any of them from 5.6 to about 3.5 us.
 ABSENT_TIME: Final = -1
 ABSENT_DATA: Final = 0
 
