@@ -127,9 +127,9 @@ _COLUMNS = (
     "id, state, expires_ms, delivery_count, enqueued_ms, ttl_ms, header, annotation_items, size,"
     " session_id, changes, annotations, bare"
 )
-# Binding None costs the driver about 0.5 us, an integer 0.1: what is absent is bound as a value that
-# the column never has, and becomes NULL in here. In a database in memory, where nothing is synced,
-# that takes inserting a row without any of them from 5.6 to about 3.5 us.
+# Binding None costs the driver about 0.5 us, an integer 0.1: what is absent is bound as a value
+# that the column never has, and becomes NULL in here. In a database in memory, where nothing is
+# synced, that takes inserting a row without any of them from 5.6 to about 3.5 us.
 ABSENT_TIME: Final = -1
 ABSENT_DATA: Final = 0
 
