@@ -41,6 +41,7 @@ $(VENV)/.core: $(SOURCES) | $(BIN)/python
 	$(PIP) -e .
 	@$(PIP) --only-binary uvloop -e '.[fast]' \
 	  || echo "no wheel of uvloop for this machine: Busway runs on asyncio's own loop"
+	@$(BIN)/python -m compileall -q src  # the first start is as fast as the next
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

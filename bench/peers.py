@@ -163,7 +163,7 @@ class Busway(Peer):
     name = "busway"
     durability = "SQLite, WAL, synchronous=FULL: fsync before accepted, one commit for many messages"
     partitioned = False
-    key = "bench-only-key"
+    key = "a-key-for-the-bench-only"
 
     def version(self):
         return subprocess.run([sys.executable, "-c", "import busway; print(busway.__version__)"], capture_output=True,

@@ -134,7 +134,9 @@ def test_the_prefix_is_recognised_in_any_case() -> None:
 def test_the_azure_client_signs_what_we_verify() -> None:
     from azure.servicebus._pyamqp.utils import generate_sas_token
 
-    text = generate_sas_token(f"{HOST}:5673/orders", "a+b c/d", "odd-key", int(LATER))
+    text: str = generate_sas_token(  # type: ignore[no-untyped-call]
+        f"{HOST}:5673/orders", "a+b c/d", "odd-key", int(LATER)
+    )
     assert verify(text).expires_ms == int(LATER) * 1000
 
 

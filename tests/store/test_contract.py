@@ -250,6 +250,7 @@ class TestWhatIsKept:
             {"bare": b"", "size": 0},
             {"bare": bytes(range(256)) * 1024, "size": 256 * 1024 + 300},
             {"session_id": ""},
+            {"session_id": "0"},
             {"session_id": "Größe 尺寸 🚌 \x00 end"},
             {"ttl_ms": 0, "expires_ms": 0},
             {"ttl_ms": 2**40, "expires_ms": 2**62, "enqueued_ms": 2**41},

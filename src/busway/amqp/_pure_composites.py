@@ -47,21 +47,25 @@ def read_composite(data: bytes, offset: int, end: int, depth: int) -> tuple[Comp
         raise malformed(f"{cls.SYMBOL} has {len(fields)} fields, not {count}.")
     values = []
     for field, read in fields[:count]:
-        value, offset = read(data, offset, stop, depth)
-        values.append(_or_default(cls, field, value))
+        # Most fields of most composites are null.
+        if offset < stop and data[offset] == 0x40:
+            value = None
+            offset += 1
+        else:
+            value, offset = read(data, offset, stop, depth)
+        if value is None:
+            if field.mandatory:
+                raise missing(cls, field)
+            value = field.default
+        values.append(value)
     if offset != stop:
         raise malformed("The items of a list, map or array do not fill its size.")
-    for field, _ in fields[count:]:
-        values.append(_or_default(cls, field, None))
+    if count < len(fields):
+        for field, _ in fields[count:]:
+            if field.mandatory:
+                raise missing(cls, field)
+            values.append(field.default)
     return cls(*values), stop
-
-
-def _or_default(cls: type[Composite], field: Field, value: Any) -> Any:
-    if value is not None:
-        return value
-    if field.mandatory:
-        raise missing(cls, field)
-    return field.default
 
 
 def missing(cls: type[Composite], field: Field) -> ProtocolError:
@@ -72,6 +76,8 @@ def read_descriptor(
     data: bytes, offset: int, end: int, symbols: dict[bytes, int] = BY_SYMBOL
 ) -> tuple[int, int]:
     """A numeric descriptor, or the number of a symbolic one; and the offset after it."""
+    if data[offset : offset + 2] == b"\x00\x53" and offset + 2 < end:
+        return data[offset + 2], offset + 3
     if offset + 2 > end:
         raise truncated()
     if data[offset] != 0x00:
@@ -79,9 +85,7 @@ def read_descriptor(
     code = data[offset + 1]
     offset += 2
     if code == 0x53:
-        if offset >= end:
-            raise truncated()
-        return data[offset], offset + 1
+        raise truncated()
     if code == 0x80:
         if offset + 8 > end:
             raise truncated()
@@ -132,6 +136,8 @@ def _integer(kind: Kind, least: int, most: int) -> Reader:
             raise truncated()
         code = data[offset]
         offset += 1
+        if code == 0x52 and offset < end and most >= 0xFF:
+            return data[offset], offset + 1
         if code == 0x40:
             return None, offset
         if code in (0x43, 0x44):
@@ -154,11 +160,18 @@ def wrong(kind: Kind, code: int) -> ProtocolError:
     return ProtocolError(INVALID_FIELD, f"A {kind.value} cannot have the format code 0x{code:02x}.")
 
 
+_BOOLEANS = {0x40: None, 0x41: True, 0x42: False}
+
+
 def _read_boolean(data: bytes, offset: int, end: int, depth: int) -> tuple[Any, int]:
-    value, stop = decode_within(data, offset, end, depth)
-    if value is not None and not isinstance(value, bool):
-        raise wrong(Kind.BOOLEAN, data[offset])
-    return value, stop
+    if offset >= end:
+        raise truncated()
+    code = data[offset]
+    if code in _BOOLEANS:
+        return _BOOLEANS[code], offset + 1
+    if code != 0x56:
+        raise wrong(Kind.BOOLEAN, code)
+    return decode_within(data, offset, end, depth)
 
 
 def _read_text(data: bytes, offset: int, end: int, depth: int) -> tuple[Any, int]:

@@ -322,32 +322,40 @@ ELEMENTS: dict[int, type] = {
 
 # Skipping
 
-_FIXED_WIDTHS = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
-WIDTHS = {code: _FIXED_WIDTHS[code >> 4] for code in DECODERS if 0x40 <= code < 0xA0}
-"""Octets after the format codes of fixed width; the high half of a code tells (section 1.2)."""
+_FIXED_WIDTHS = (0, 1, 2, 4, 8, 16)
+_NARROW, _WIDE, _DESCRIBED, _UNKNOWN = -1, -2, -3, -4
 
 
-def skip(data: bytes, offset: int, end: int) -> int:
+def _step(code: int) -> int:
+    """Octets after a format code of fixed width, by its high half (section 1.2), or its form."""
+    if code not in DECODERS:
+        return _UNKNOWN
+    if code == 0x00:
+        return _DESCRIBED
+    if code < 0xA0:
+        return _FIXED_WIDTHS[(code >> 4) - 4]
+    return _WIDE if code & 0x10 else _NARROW
+
+
+_STEPS = [_step(code) for code in range(256)]
+
+
+def skip(data: bytes, offset: int, end: int, depth: int = 0) -> int:
     """The offset after the value at `offset`: lengths are checked, what they contain is not."""
-    pending = 1
-    described = 0
-    while pending:
-        if offset >= end:
-            raise truncated()
-        code = data[offset]
-        offset += 1
-        width = WIDTHS.get(code)
-        if width is not None:
-            offset += width
-            if offset > end:
-                raise truncated()
-        elif code == 0x00:
-            # A descriptor and a value follow in its place.
-            described = deeper(described)
-            pending += 2
-        elif code in DECODERS:
-            _, offset = variable_extent(data, offset, end, bool(code & 0x10))
+    if offset >= end:
+        raise truncated()
+    step = _STEPS[data[offset]]
+    stop = offset + 1 + step
+    if step < 0:
+        if step == _NARROW:
+            stop = offset + 2 + (data[offset + 1] if offset + 1 < end else end)
+        elif step == _WIDE:
+            _, stop = variable_extent(data, offset + 1, end, True)
+        elif step == _DESCRIBED:
+            depth = deeper(depth)
+            stop = skip(data, skip(data, offset + 1, end, depth), end, depth)
         else:
-            raise malformed(f"There is no format code 0x{code:02x}.")
-        pending -= 1
-    return offset
+            raise malformed(f"There is no format code 0x{data[offset]:02x}.")
+    if stop > end:
+        raise truncated()
+    return stop

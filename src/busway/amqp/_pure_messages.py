@@ -9,8 +9,8 @@ from uuid import UUID
 
 from busway.amqp._pure_composites import (
     READ,
+    READERS,
     encode_composite,
-    read_composite,
     read_list_extent,
 )
 from busway.amqp._pure_decoding import decode_within, malformed, skip, variable_extent
@@ -70,7 +70,7 @@ def scan_message(payload: bytes) -> Sections:
         _check_section(code, payload[value], seen)
         seen.add(code)
         if code == HEADER:
-            _scan_header(payload, start, stop, found)
+            _scan_header(payload, value, stop, found)
         elif code == MESSAGE_ANNOTATIONS:
             _scan_annotations(payload, value, stop, found)
         elif code >= PROPERTIES:
@@ -96,11 +96,20 @@ def _check_section(code: int, constructor: int, seen: set[int]) -> None:
         raise malformed(f"A message has the section 0x{code:02x} twice.")
 
 
-def _scan_header(data: bytes, start: int, stop: int, found: Sections) -> None:
-    header, _ = read_composite(data, start, stop, 0)
-    assert isinstance(header, Header)
-    found.header = pack_header(header.durable, header.first_acquirer, header.priority)
-    found.ttl_ms = header.ttl
+_HEADER_READERS = [read for _, read in READERS[HEADER]]
+
+
+def _scan_header(data: bytes, value: int, end: int, found: Sections) -> None:
+    count, offset, stop = read_list_extent(data, value, end)
+    if count > len(_HEADER_READERS):
+        raise malformed(f"amqp:header:list has {len(_HEADER_READERS)} fields, not {count}.")
+    fields: list[Any] = [None] * len(_HEADER_READERS)
+    for index in range(count):
+        fields[index], offset = _HEADER_READERS[index](data, offset, stop, 0)
+    if offset != stop:
+        raise malformed("The items of a list, map or array do not fill its size.")
+    durable, priority, found.ttl_ms, first_acquirer, _ = fields
+    found.header = pack_header(durable, first_acquirer, priority)
 
 
 def _scan_annotations(data: bytes, value: int, stop: int, found: Sections) -> None:
@@ -108,7 +117,11 @@ def _scan_annotations(data: bytes, value: int, stop: int, found: Sections) -> No
     count = 0
     run_start = run_stop = 0
     for key, start, content, after in walk_pairs(data, value, stop):
-        if key in BROKER_ANNOTATIONS or not _read_annotation(data, key, content, after, found):
+        if (
+            key is not None
+            and key.startswith(b"x-opt-")
+            and not _keep_annotation(data, key, content, after, found)
+        ):
             continue
         count += 2
         if start != run_stop:
@@ -120,10 +133,10 @@ def _scan_annotations(data: bytes, value: int, stop: int, found: Sections) -> No
     found.annotation_items = count
 
 
-def _read_annotation(
-    data: bytes, key: bytes | None, content: int, after: int, found: Sections
-) -> bool:
-    """Whether to keep the pair."""
+def _keep_annotation(data: bytes, key: bytes, content: int, after: int, found: Sections) -> bool:
+    """Read what a broker must know; whether the pair stays with the message."""
+    if key in BROKER_ANNOTATIONS:
+        return False
     if key == PARTITION_KEY:
         found.partition_key, _ = READ[Kind.STRING](data, content, after, 0)
     elif key == VIA_PARTITION_KEY:
@@ -146,7 +159,9 @@ def _scan_properties(data: bytes, value: int, end: int, found: Sections) -> None
     if count > _PROPERTY_COUNT:
         raise malformed(f"amqp:properties:list has {_PROPERTY_COUNT} fields, not {count}.")
     for index in range(count):
-        if index == _MESSAGE_ID:
+        if offset < stop and data[offset] == 0x40:
+            offset += 1
+        elif index == _MESSAGE_ID:
             found.message_id, offset = _read_id(data, offset, stop)
         elif index == _ABSOLUTE_EXPIRY_TIME:
             found.absolute_expiry_ms, offset = READ[Kind.TIMESTAMP](data, offset, stop, 0)
@@ -182,6 +197,11 @@ def _join(data: bytes, pieces: list[tuple[int, int, int, int]]) -> bytes:
         return data[pieces[0][1] : place]
     pieces.sort(key=lambda piece: _rank(piece[0]))
     return b"".join(bytes((0x00, 0x53, code)) + data[value:stop] for code, _, value, stop in pieces)
+
+
+def bare_of(payload: bytes) -> bytes:
+    """The bare message in one whose sections are known to be sound, of whatever order."""
+    return _join(payload, [piece for piece in walk_sections(payload) if piece[0] >= PROPERTIES])
 
 
 def _rank(code: int) -> int:

@@ -145,10 +145,10 @@ class Connection:
         return data
 
     def write_frame(self, frame: bytes) -> None:
-        if self._held is not None:
+        if self._held is None:
+            self._write(frame)
+        else:
             self._held.append(frame)
-            return
-        self._write(frame)
 
     def _write(self, data: bytes) -> None:
         self._idle.has_sent = True
@@ -288,7 +288,8 @@ class Connection:
         """One frame at a time, because what follows the last one is a header, not a frame."""
         assert self._sasl is not None
         self._needed = _frame_size(data, offset)
-        frame = data[offset : offset + self._needed]
+        # With its size field at least, so that a size of less than that is seen to be wrong.
+        frame = data[offset : offset + max(self._needed, 4)]
         frames, length = codec.decode_frames(frame, 0, _MAX_SASL_FRAME_SIZE)
         if not frames:
             return offset

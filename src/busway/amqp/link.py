@@ -65,6 +65,7 @@ class Link:
         "pending_bytes",
         "properties",
         "rcv_settle_mode",
+        "receive_limit",
         "remote_handle",
         "remote_max_message_size",
         "role",
@@ -90,6 +91,7 @@ class Link:
         self.rcv_settle_mode = 0
         # Ours is the limit on what is received; the peer's is what it said about itself.
         self.max_message_size: int | None = None
+        self.receive_limit = session.settings.max_message_size
         self.remote_max_message_size: int | None = None
         self.delivery_count = 0
         # Deliveries that may still be sent; on a receiving link, that the peer may still send.
@@ -152,6 +154,9 @@ class Link:
 
     def send_attach(self, properties: dict[Any, Any] | None) -> None:
         self.state = states.move(states.LINK, self.state, Move.SEND_ATTACH)
+        if self.max_message_size:
+            # Zero and null mean no limit of the link's own (AMQP 2.7.3).
+            self.receive_limit = min(self.receive_limit, self.max_message_size)
         self.session.write(
             Attach(
                 name=self.name,
@@ -179,7 +184,7 @@ class Link:
         error = None if condition is None else Error(condition, description)
         self.state = states.move(states.LINK, self.state, Move.SEND_DETACH)
         self.stop()
-        self.session.write_in_order(self, Detach(self.handle, closed=True, error=error))
+        self.session.outgoing.write_in_order(self, Detach(self.handle, closed=True, error=error))
         self.session.link_detaching(self)
 
     def stop(self) -> None:
@@ -233,7 +238,7 @@ class Link:
             # Python ignores credit (amqp.md 3), so running out of it is not an error.
             if self.credit:
                 self.credit -= 1
-            if not transfer.more and not transfer.aborted and len(payload) <= self._receive_limit():
+            if not transfer.more and not transfer.aborted and len(payload) <= self.receive_limit:
                 return TransferReceived(
                     self,
                     delivery_id,
@@ -252,7 +257,7 @@ class Link:
         if transfer.aborted:
             self._drop_partial()
             return None
-        change = partial.add(transfer, payload, self._receive_limit())
+        change = partial.add(transfer, payload, self.receive_limit)
         self.session.connection.charge_partial(change)
         if transfer.more:
             return None
@@ -271,11 +276,6 @@ class Link:
             )
         self._drop_partial()
         return event
-
-    def _receive_limit(self) -> int:
-        limit = self.session.settings.max_message_size
-        # Zero means no limit of the link's own (AMQP 2.7.3).
-        return min(limit, self.max_message_size) if self.max_message_size else limit
 
     def _drop_partial(self) -> None:
         if self.partial is not None:
@@ -302,7 +302,7 @@ class Link:
             raise LocalError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_SIZE} are allowed")
         self.credit -= 1
         self.delivery_count = (self.delivery_count + 1) & MASK
-        return self.session.send_delivery(self, payload, tag, settled, message_format, state)
+        return self.session.outgoing.send(self, payload, tag, settled, message_format, state)
 
     def drained(self) -> None:
         """Answer a drain: what was to be sent is sent, the rest of the credit is given up.
@@ -314,13 +314,13 @@ class Link:
         self.delivery_count = (self.delivery_count + self.credit) & MASK
         self.credit = 0
         self.drain = False
-        self.session.write_in_order(self, self.flow(drain=True))
+        self.session.outgoing.write_in_order(self, self.flow(drain=True))
 
     def settle_sent(self, delivery_ids: Sequence[int], state: DeliveryState | None) -> None:
         """Confirm to the receiver what it has decided about deliveries that we sent."""
         if not self.is_attached:
             return
-        self.session.forget_sent(self, delivery_ids)
+        self.session.outgoing.forget(self, delivery_ids)
         channel = self.session.channel
         for first, last in runs(delivery_ids):
             self.session.write_frame(
@@ -329,7 +329,7 @@ class Link:
 
     def forget(self, delivery_ids: Sequence[int]) -> None:
         """Drop deliveries from the record: a later disposition is an `UnknownDisposed`."""
-        self.session.forget_sent(self, delivery_ids)
+        self.session.outgoing.forget(self, delivery_ids)
 
     # What the peer says about the link
 

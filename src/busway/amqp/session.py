@@ -1,13 +1,11 @@
 """A session: what the links of one channel share (AMQP 2.5).
 
-This file owns the numbering of deliveries and transfers, the two windows, the handles, and the
-record of deliveries that were sent and not settled. Frames go out in the order of the calls unless
-the peer's window is shut; then they wait here.
+This file owns a session's life, the handles of its links, and what the peer sends on the channel.
+What we send, its numbers, its window and its record, is in `outgoing.py`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,13 +24,12 @@ from busway.amqp.events import (
     Attached,
     AttachRequested,
     Begun,
-    Disposed,
     Ended,
     Event,
     Settled,
-    UnknownDisposed,
 )
 from busway.amqp.link import Link, LinkError, LinkRole
+from busway.amqp.outgoing import Outgoing
 from busway.amqp.performatives import (
     Attach,
     Begin,
@@ -54,12 +51,6 @@ from busway.amqp.states import LinkState, LocalError, Move, SessionState
 if TYPE_CHECKING:
     from busway.amqp.connection import Connection
 
-# A transfer frame without its payload and tag: frame header 8, descriptor 3, list 9, fields 35.
-_TRANSFER_OVERHEAD = 64
-
-# A transfer frame already encoded, or a performative that must not overtake those before it.
-_Waiting = tuple[Link, bytes | Composite, int]
-
 
 class SessionError(ProtocolError):
     """The peer broke a rule that concerns one session: it is ended, the connection goes on."""
@@ -70,20 +61,16 @@ class Session:
         "_by_handle",
         "_by_remote_handle",
         "_proposed",
-        "_unsettled",
-        "_waiting",
         "_window_used",
         "channel",
         "connection",
         "context",
         "is_reported_gone",
         "is_writable",
-        "next_delivery_id",
         "next_incoming_id",
-        "next_outgoing_id",
+        "outgoing",
         "remote_channel",
         "remote_handle_max",
-        "remote_window",
         "settings",
         "state",
     )
@@ -96,20 +83,16 @@ class Session:
         self.state = SessionState.UNMAPPED
         # Frames may be written: our begin is out, our end is not.
         self.is_writable = False
-        # Transfer ids count frames, delivery ids count deliveries (E8, E10).
-        self.next_outgoing_id = 0
+        # Counts transfer frames, not deliveries (E10).
         self.next_incoming_id = 0
-        self.next_delivery_id = 0
-        # How many transfer frames the peer takes; and how many of ours it has used.
-        self.remote_window = 0
-        self.remote_handle_max = MASK
+        # How much of our window the peer has used since it was last told.
         self._window_used = 0
+        self.outgoing = Outgoing(self)
+        self.remote_handle_max = MASK
         self._by_handle: dict[int, Link] = {}
         self._by_remote_handle: dict[int, Link] = {}
-        self._unsettled: dict[int, tuple[Link, bytes]] = {}
         # Deliveries of the peer for which a state was proposed, not settled (second mode).
         self._proposed: dict[int, Link] = {}
-        self._waiting: deque[_Waiting] = deque()
         # Events say once that a session is gone.
         self.is_reported_gone = False
         # Free for the owner of the connection.
@@ -140,7 +123,10 @@ class Session:
             raise LocalError("cannot attach a link to a session that has ended")
         if (name, role) in self.connection.links_by_name:
             raise LocalError(f"there is a link {name!r} in this direction")
-        link = Link(self, name, role, self._free_handle(0))
+        handle = self._free_handle(0)
+        if handle is None:
+            raise LocalError("no handle is left for another link")
+        link = Link(self, name, role, handle)
         link.source = source
         link.target = target
         link.snd_settle_mode = snd_settle_mode
@@ -170,20 +156,13 @@ class Session:
         if self.is_writable:
             self.connection.write_frame(codec.encode_frame(self.channel, performative))
 
-    def write_in_order(self, link: Link, performative: Composite) -> None:
-        """Write what must not overtake the link's transfers: its flow and its detach."""
-        if self._waiting:
-            self._waiting.append((link, performative, 0))
-        else:
-            self.write(performative)
-
     def flow(self) -> Flow:
         """Our view of the session (E10). Reading is what limits a peer, so the window is open."""
         self._window_used = 0
         return Flow(
             next_incoming_id=self.next_incoming_id,
             incoming_window=self.settings.incoming_window,
-            next_outgoing_id=self.next_outgoing_id,
+            next_outgoing_id=self.outgoing.next_transfer_id,
             outgoing_window=self.settings.outgoing_window,
         )
 
@@ -193,7 +172,7 @@ class Session:
         self.write(
             Begin(
                 remote_channel=self.remote_channel,
-                next_outgoing_id=self.next_outgoing_id,
+                next_outgoing_id=self.outgoing.next_transfer_id,
                 incoming_window=self.settings.incoming_window,
                 outgoing_window=self.settings.outgoing_window,
                 handle_max=self.settings.handle_max,
@@ -211,97 +190,9 @@ class Session:
     def stop(self) -> None:
         """Nothing more is sent on this session."""
         self.is_writable = False
-        self._waiting.clear()
+        self.outgoing.stop()
         for link in self._by_handle.values():
             link.stop()
-
-    # Deliveries that we send
-
-    def send_delivery(
-        self,
-        link: Link,
-        payload: bytes,
-        tag: bytes,
-        settled: bool,
-        message_format: int,
-        state: DeliveryState | None,
-    ) -> int:
-        delivery_id = self.next_delivery_id
-        self.next_delivery_id = (delivery_id + 1) & MASK
-        if not settled:
-            self._unsettled[delivery_id] = (link, tag)
-            link.unsettled += 1
-        room = self.connection.remote_max_frame_size - _TRANSFER_OVERHEAD - len(tag)
-        if len(payload) <= room and self.remote_window > 0 and not self._waiting and state is None:
-            self.remote_window -= 1
-            self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
-            self.connection.write_frame(
-                codec.encode_transfer(
-                    self.channel,
-                    link.handle,
-                    delivery_id,
-                    tag,
-                    message_format,
-                    settled,
-                    False,
-                    payload,
-                )
-            )
-            return delivery_id
-        first = Transfer(
-            handle=link.handle,
-            delivery_id=delivery_id,
-            delivery_tag=tag,
-            message_format=message_format,
-            settled=settled,
-            state=state,
-            batchable=True,
-        )
-        if state is not None:
-            room = max(1, room - len(codec.encode_value(state)))
-        self._split(link, first, payload, room)
-        self.send_waiting()
-        return delivery_id
-
-    def _split(self, link: Link, transfer: Transfer, payload: bytes, room: int) -> None:
-        """Queue a delivery in frames that fit; only the first says which delivery it is (E9)."""
-        start = 0
-        while True:
-            piece = payload[start : start + room]
-            start += room
-            transfer.more = start < len(payload)
-            frame = codec.encode_frame(self.channel, transfer, piece)
-            self._waiting.append((link, frame, len(piece)))
-            link.pending_bytes += len(piece)
-            if not transfer.more:
-                return
-            transfer = Transfer(handle=link.handle, settled=transfer.settled, batchable=True)
-
-    def send_waiting(self) -> None:
-        """Write what the peer's window has room for."""
-        waiting = self._waiting
-        while waiting:
-            link, item, size = waiting[0]
-            if isinstance(item, bytes):
-                if self.remote_window <= 0:
-                    return
-                self.remote_window -= 1
-                self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
-                link.pending_bytes -= size
-                self.connection.write_frame(item)
-            else:
-                if isinstance(item, Flow):
-                    item.next_incoming_id = self.next_incoming_id
-                    item.next_outgoing_id = self.next_outgoing_id
-                self.write(item)
-            waiting.popleft()
-
-    def forget_sent(self, link: Link, delivery_ids: Sequence[int]) -> None:
-        for delivery_id in delivery_ids:
-            entry = self._unsettled.get(delivery_id)
-            if entry is not None and entry[0] is link:
-                del self._unsettled[delivery_id]
-                link.unsettled -= 1
 
     def propose(self, link: Link, delivery_ids: Sequence[int]) -> None:
         for delivery_id in delivery_ids:
@@ -309,14 +200,12 @@ class Session:
 
     # Handles
 
-    def _free_handle(self, wanted: int) -> int:
-        """A handle for our end; the peer's own number if it is free, which reads well in traces."""
-        handle = wanted
-        if handle in self._by_handle or handle > self.remote_handle_max:
-            handle = next(n for n in range(len(self._by_handle) + 1) if n not in self._by_handle)
-        if handle > self.remote_handle_max:
-            raise SessionError(RESOURCE_LIMIT_EXCEEDED, "no handle is left for another link")
-        return handle
+    def _free_handle(self, wanted: int) -> int | None:
+        """A handle for our end: the peer's own number if it is free, which traces read well."""
+        if wanted not in self._by_handle and wanted <= self.remote_handle_max:
+            return wanted
+        lowest = next(n for n in range(len(self._by_handle) + 1) if n not in self._by_handle)
+        return lowest if lowest <= self.remote_handle_max else None
 
     def link_detaching(self, link: Link) -> None:
         """Our detach is out: the name is free for a new link, the handles are not yet."""
@@ -329,24 +218,9 @@ class Session:
         if link.remote_handle is not None:
             self._by_remote_handle.pop(link.remote_handle, None)
         self.connection.forget_link_name(link)
-        if link.unsettled:
-            ids = [i for i, (owner, _) in self._unsettled.items() if owner is link]
-            self.forget_sent(link, ids)
+        self.outgoing.forget_link(link)
         for delivery_id in [i for i, owner in self._proposed.items() if owner is link]:
             del self._proposed[delivery_id]
-
-    def _drop_waiting(self, link: Link) -> list[_Waiting]:
-        """Take the frames of a link that is gone out of the queue.
-
-        Other links' deliveries behind them keep their numbers, which leaves a gap (E8). It takes a
-        shut window, a shared session and a detach at once to get here.
-        """
-        if not self._waiting:
-            return []
-        dropped = [entry for entry in self._waiting if entry[0] is link]
-        self._waiting = deque(entry for entry in self._waiting if entry[0] is not link)
-        link.pending_bytes = 0
-        return dropped
 
     def _link(self, remote_handle: int) -> Link:
         link = self._by_remote_handle.get(remote_handle)
@@ -364,13 +238,13 @@ class Session:
                 self._receive_end(performative, events)
             return
         try:
-            kind = type(performative)
-            if kind is Transfer:
-                self._receive_transfer(performative, payload, events)  # type: ignore[arg-type]
-            elif kind is Disposition:
-                self._receive_disposition(performative, events)  # type: ignore[arg-type]
-            elif kind is Flow:
-                self._receive_flow(performative, events)  # type: ignore[arg-type]
+            # In the order of how often they come.
+            if isinstance(performative, Transfer):
+                self._receive_transfer(performative, payload, events)
+            elif isinstance(performative, Disposition):
+                self._receive_disposition(performative, events)
+            elif isinstance(performative, Flow):
+                self._receive_flow(performative, events)
             elif isinstance(performative, Attach):
                 self._receive_attach(performative, events)
             elif isinstance(performative, Detach):
@@ -378,7 +252,8 @@ class Session:
             elif isinstance(performative, End):
                 self._receive_end(performative, events)
             else:
-                raise ProtocolError(ILLEGAL_STATE, f"{kind.__name__} inside a session")
+                name = type(performative).__name__
+                raise ProtocolError(ILLEGAL_STATE, f"{name} inside a session")
         except SessionError as error:
             reason = Error(error.condition, error.description)
             self._send_end(reason)
@@ -388,7 +263,7 @@ class Session:
         self.state = states.move(states.SESSION, self.state, Move.RECEIVE_BEGIN)
         self.remote_channel = channel
         self.next_incoming_id = begin.next_outgoing_id
-        self.remote_window = begin.incoming_window
+        self.outgoing.window = begin.incoming_window
         self.remote_handle_max = begin.handle_max
         if self.state is SessionState.BEGIN_RCVD:
             self.send_begin()
@@ -415,9 +290,7 @@ class Session:
     def _receive_flow(self, flow: Flow, events: list[Event]) -> None:
         # AMQP 2.5.6. A peer that has not seen our begin counts from our initial id, zero.
         self.next_incoming_id = flow.next_outgoing_id
-        under_way = (self.next_outgoing_id - (flow.next_incoming_id or 0)) & MASK
-        self.remote_window = flow.incoming_window - under_way
-        self.send_waiting()
+        self.outgoing.open_window(flow.next_incoming_id or 0, flow.incoming_window)
         if flow.handle is None:
             if flow.echo:
                 self.write(self.flow())
@@ -428,44 +301,17 @@ class Session:
             events.append(event)
         if flow.echo:
             if link.state is LinkState.ATTACHED:
-                self.write_in_order(link, link.flow())
+                self.outgoing.write_in_order(link, link.flow())
             else:
                 self.write(self.flow())
 
     def _receive_disposition(self, disposition: Disposition, events: list[Event]) -> None:
         first = disposition.first
         last = first if disposition.last is None else disposition.last
-        if not disposition.role:
+        if disposition.role:
+            self.outgoing.receive_disposition(first, last, disposition, events)
+        else:
             self._receive_settlement(first, last, disposition, events)
-            return
-        state, settled = disposition.state, disposition.settled
-        unsettled = self._unsettled
-        if first == last:
-            entry = unsettled.get(first)
-            if entry is None:
-                events.append(UnknownDisposed(self, first, last, state, settled))
-                return
-            link, tag = entry
-            events.append(Disposed(link, [first], [tag], state, settled))
-            if settled:
-                del unsettled[first]
-                link.unsettled -= 1
-            return
-        found, unknown = pick(unsettled, first, last)
-        by_link: dict[Link, Disposed] = {}
-        for delivery_id in found:
-            link, tag = unsettled[delivery_id]
-            disposed = by_link.get(link)
-            if disposed is None:
-                disposed = by_link[link] = Disposed(link, [], [], state, settled)
-                events.append(disposed)
-            disposed.delivery_ids.append(delivery_id)
-            disposed.tags.append(tag)
-            if settled:
-                del unsettled[delivery_id]
-                link.unsettled -= 1
-        for run_first, run_last in unknown:
-            events.append(UnknownDisposed(self, run_first, run_last, state, settled))
 
     def _receive_settlement(
         self, first: int, last: int, disposition: Disposition, events: list[Event]
@@ -500,11 +346,14 @@ class Session:
             # attaches it again has lost the first one; the first one goes (2.8.18, stolen).
             link.detach(STOLEN, f"link {link.name!r} was attached again")
             link.report_gone(Error(STOLEN), events)
+        handle = self._free_handle(attach.handle)
+        if handle is None:
+            raise SessionError(RESOURCE_LIMIT_EXCEEDED, "the peer has no handle left for our end")
         if self.connection.link_count >= self.settings.max_links:
             raise SessionError(
                 RESOURCE_LIMIT_EXCEEDED, f"more than {self.settings.max_links} links"
             )
-        link = Link(self, attach.name, role, self._free_handle(attach.handle))
+        link = Link(self, attach.name, role, handle)
         link.receive_attach(attach)
         self._by_handle[link.handle] = link
         self._by_remote_handle[attach.handle] = link
@@ -524,10 +373,10 @@ class Session:
     def _receive_detach(self, detach: Detach, events: list[Event]) -> None:
         link = self._link(detach.handle)
         link.receive_detach()
-        for _, item, _ in self._drop_waiting(link):
-            if isinstance(item, Detach):
-                # Ours was waiting behind transfers that nobody wants any more.
-                self.write(item)
+        for waiting in self.outgoing.drop_waiting(link):
+            if isinstance(waiting, Detach):
+                # Ours was behind transfers that nobody wants any more.
+                self.write(waiting)
         self._remove(link)
         link.report_gone(detach.error, events)
 
@@ -545,7 +394,6 @@ class Session:
     def report_gone(self, error: Error | None, events: list[Event]) -> None:
         """The links of an ended session need no detach of their own (Go sends none)."""
         self.stop()
-        self._unsettled.clear()
         self._proposed.clear()
         for link in list(self._by_handle.values()):
             link.vanish()

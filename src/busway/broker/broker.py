@@ -203,6 +203,7 @@ class Broker:
     ) -> None:
         try:
             self._take_work()
+            self.entity(key.incarnation)  # what is being purged cannot be settled too (D-16)
             sub_queue = self._sub_queues.get(key)
             if sub_queue is None:
                 raise BusError(LOCK_LOST)
@@ -334,6 +335,9 @@ class Broker:
     def stored_sub_queue(self, key: SubQueueKey) -> SubQueue | None:
         sub_queue = self._sub_queues.get(key)
         return sub_queue if sub_queue is not None and sub_queue.stored else None
+
+    def is_deleted(self, incarnation: int) -> bool:
+        return self._entities.get(incarnation) is None
 
     def stage(self, records: int, size: int = 0) -> Stage:
         return self._way.stage(records, size)
@@ -505,7 +509,7 @@ class Broker:
         def done(outcome: ExpiryPage | StoreError) -> None:
             if epoch != self._epoch:
                 return
-            self._sweep.paged(outcome, self._host.now_ms())
+            self._sweep.paged(outcome, after, self._host.now_ms())
             if isinstance(outcome, StoreError):
                 self._way.read_failed(outcome)
             self._arm()

@@ -187,6 +187,7 @@ class CommitWay:
         if self.state is WayState.SERVING:
             log.warning("store cannot be read: %s", outcome)
             self._become(WayState.REFUSING)
+            self._refuse_behind()
             if self._in_flight is None:
                 self._host.soon(self._probe)
 
@@ -204,6 +205,7 @@ class CommitWay:
         assert probe is not None
         if isinstance(outcome, CommitRefused):
             self._host.at(self._host.now_ms() + self._next_retry_ms(), self._probe)
+            self._stop_if_done()
         elif isinstance(outcome, StoreError):
             self._commit_failed(probe, outcome)
         else:
@@ -263,11 +265,15 @@ class CommitWay:
         elif self.state is WayState.SERVING:
             log.warning("store does not answer; refusing work for it")
             self._become(WayState.HUNG)
-            behind = [*self._queued, self._open]
-            self._queued.clear()
-            self._open = Stage()
-            for stage in behind:
-                stage.undo(BusError(SERVER_BUSY, refused=True))
+            self._refuse_behind()
+
+    def _refuse_behind(self) -> None:
+        """Nothing queues behind a store that is not well (D-8)."""
+        behind = [*self._queued, self._open]
+        self._queued.clear()
+        self._open = Stage()
+        for stage in behind:
+            stage.undo(BusError(SERVER_BUSY, refused=True))
 
     # Stopping.
 
@@ -277,7 +283,7 @@ class CommitWay:
         if self.state is WayState.SERVING:
             self._flush()
         elif self.state in (WayState.REFUSING, WayState.FENCED):
-            self._close()
+            self._stop_if_done()
 
     def _stop_if_done(self) -> None:
         if self._stopping is not None and self._in_flight is None:
@@ -309,7 +315,10 @@ class _Commit:
 
     def __call__(self, store: MessagingStore) -> int | None:
         store.commit(self._batch)
-        return store.free_bytes()
+        try:
+            return store.free_bytes()
+        except StoreError:
+            return None  # the commit is durable, whatever else the store cannot tell (D-3)
 
 
 def _reopen(store: MessagingStore) -> Opened:

@@ -58,7 +58,7 @@ class ExpirySweep:
             self.due_ms = None
             self._owner.read_expiry_page(self._after, now_ms, SWEEP_ROWS)
 
-    def paged(self, page: ExpiryPage | StoreError, now_ms: int) -> None:
+    def paged(self, page: ExpiryPage | StoreError, after: Expiring | None, now_ms: int) -> None:
         self._reading = False
         if isinstance(page, StoreError):
             self.due_ms = now_ms + SWEEP_REST_MS
@@ -75,7 +75,7 @@ class ExpirySweep:
                 self._owner.due(sub_queue, message)
         if elsewhere:
             self._owner.read_expiring(elsewhere)
-        if page.rows:
+        if page.rows and self._after is after:  # else: set back meanwhile, and that holds
             self._after = page.rows[-1]
         if page.next_expires_ms is not None:
             rest_ms = SWEEP_REST_MS if len(page.rows) == SWEEP_ROWS else 0

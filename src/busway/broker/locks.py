@@ -7,8 +7,10 @@ tokens are told apart by the store's epoch inside them, so no look-up can find t
 from __future__ import annotations
 
 import struct
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 
 from busway.broker.seams import SessionLock
 from busway.model.message import Message
@@ -110,19 +112,19 @@ class LockTable:
 
     def expired(self, now_ms: int) -> list[Message]:
         """Messages whose lock has run out and whose settlement is not already on its way (D-1)."""
-        found: list[Message] = []
+        found: dict[bytes, Message] = {}  # a lock that is watched again has two entries
         for queue in self._expiries.values():
             while queue and (queue[0][0] <= now_ms or _stale(queue[0])):
                 entry = queue.popleft()
                 if not _stale(entry) and entry[2].staged is None:
-                    found.append(entry[2])
-        return found
+                    found[entry[1]] = entry[2]
+        return list(found.values())
 
     def watch_again(self, message: Message) -> None:
         """A settlement failed: the lock goes on, and its expiry, maybe past, must be seen."""
         assert message.lock_token is not None
         queue = self._expiries.setdefault(0, deque())
-        queue.appendleft((message.locked_until_ms, message.lock_token, message))
+        insort(queue, (message.locked_until_ms, message.lock_token, message), key=itemgetter(0))
 
     def next_due_ms(self) -> int | None:
         return min((queue[0][0] for queue in self._expiries.values() if queue), default=None)

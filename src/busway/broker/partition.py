@@ -34,6 +34,8 @@ class Owner(Protocol):
 
     def entity(self, incarnation: int) -> Entity: ...
 
+    def is_deleted(self, incarnation: int) -> bool: ...
+
     def stage(self, records: int, size: int = 0) -> Stage: ...
 
     def mint_token(self, partition: int) -> bytes: ...
@@ -113,6 +115,10 @@ class Partition:
     def lock_duration_ms(self) -> int:
         entity = self.entity
         return 0 if isinstance(entity, Topic) else entity.lock_duration_ms
+
+    @property
+    def deleted(self) -> bool:
+        return self._owner.is_deleted(self.incarnation)
 
     @property
     def sub_queues(self) -> dict[SubQueueKind, SubQueue]:

@@ -108,6 +108,9 @@ class SubQueue:
         """Something may have become ready: waiting grants first, then whoever watches."""
         if not self._partition.available:
             return  # everybody is woken when the store is back
+        if self._partition.deleted:
+            self.finish_all()  # its rows are being purged: nothing is given any more (D-16)
+            return
         if self.sessions is not None:
             somebody_should_come = self.sessions.wake()
         else:
@@ -206,6 +209,9 @@ class SubQueue:
         message.staged = None
         message.delivery_count = change.delivery_count
         message.changes = change.changes
+        if message.expires_ms is not None:
+            # The sweep passes marked messages by; it may have done so meanwhile (TTL-5).
+            self._partition.expiry_due(message.expires_ms)
         self._offer(message)  # MSG-6
 
     def restored(self, message: Message) -> None:

@@ -1,7 +1,7 @@
 """One client's connection: engine events to endpoints, and what the socket's owner asks of it.
 
-This file owns which endpoint stands behind a link (amqp.md 6 and 7), who may have it, and how a
-connection ends. A mistake of ours inside one connection closes that connection and no other.
+This file owns what a connection may do and for how long, and how it ends. A mistake of ours inside
+one connection closes that connection and no other. Which endpoint a link gets is `attach.py`'s.
 """
 
 from __future__ import annotations
@@ -26,43 +26,32 @@ from busway.amqp.events import (
     UnknownDisposed,
 )
 from busway.amqp.link import Link
-from busway.amqp.performatives import Coordinator, Rejected
+from busway.amqp.performatives import Rejected
 from busway.amqp.sasl import plain_credentials
 from busway.amqp.settings import ConnectionSettings, Role
-from busway.amqp.types import ULong
 from busway.gateway import auth, requests
+from busway.gateway.attach import attach
 from busway.gateway.auth import Right
 from busway.gateway.cbs import Tokens
 from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
-from busway.gateway.router import kind_of
 from busway.gateway.sender import SenderEndpoint
-from busway.model.entities import Queue
 from busway.model.errors import (
     CONNECTION_QUOTA_EXCEEDED,
-    ENTITY_DISABLED,
     LOCK_LOST,
-    NOT_FOUND,
-    NOT_IMPLEMENTED,
-    RECEIVE_DISABLED,
-    SEND_DISABLED,
-    SEND_TO_SUB_QUEUE,
-    SESSION_NOT_ALLOWED,
-    SESSION_REQUIRED,
     TOKEN_MISSING,
     UNAUTHORIZED,
     BusError,
 )
-from busway.model.names import Address, SubQueueKind, parse_address
+from busway.model.names import Address
 
 if TYPE_CHECKING:
     from busway.gateway.gateway import Gateway
 
 log = logging.getLogger("busway.gateway")
 
-SESSION_FILTER = "com.microsoft:session-filter"
-REQUEST_SIZE_MAX = 2**64 - 1
-"""What the service says on `$cbs` and `$management`; the connection's own limit still holds."""
+CLOSE_ANSWER_MS = 5_000
+"""How long a peer may take to answer our close."""
 
 Endpoint = SenderEndpoint | ReceiverEndpoint | RequestEndpoint | ReplyEndpoint
 
@@ -104,6 +93,7 @@ class GatewayConnection:
         self.engine.on_output = on_output
         self._endpoints: dict[Endpoint, None] = {}
         self._ended = False
+        self._leave_by_ms: int | None = None
         self._socket_is_full = False
         self._deliveries_wait = False
 
@@ -135,6 +125,8 @@ class GatewayConnection:
         self._guarded(self._take, self.engine.tick(now_ms))
         if not self._ended:
             self._guarded(self._look_at_tokens, now_ms)
+        elif self._leave_by_ms is not None and now_ms >= self._leave_by_ms:
+            self.engine.eof()
 
     def take_output(self) -> bytes:
         data = self.engine.take_output()
@@ -150,8 +142,10 @@ class GatewayConnection:
         self._resume_deliveries()
 
     def close(self, condition: str, description: str) -> None:
+        """Say why it ends; a peer that does not answer in time is not waited for."""
         self._end()
         self.engine.close(condition, description)
+        self._leave_by_ms = self.gateway.host.now_ms() + CLOSE_ANSWER_MS
 
     def lost(self) -> None:
         """The socket is gone."""
@@ -265,10 +259,10 @@ class GatewayConnection:
         self.tokens.put(access)
         return True
 
-    def _require(self, address: Address, right: Right, claim: str) -> None:
-        now_ms = self.gateway.host.now_ms()
-        if not self.tokens.allow(address, right, now_ms):
-            raise BusError(UNAUTHORIZED, claim=claim, uri=self.uri(address))
+    def require(self, address: Address, right: Right) -> None:
+        """Raise *unauthorized* unless a token opens this node for `right`."""
+        if not self.tokens.allow(address, right, self.gateway.host.now_ms()):
+            raise BusError(UNAUTHORIZED, claim=claim_of(right), uri=self.uri(address))
 
     def _look_at_tokens(self, now_ms: int) -> None:
         if self.tokens.overdue(now_ms):
@@ -286,93 +280,13 @@ class GatewayConnection:
 
     def _attach(self, link: Link) -> None:
         try:
-            address = self._address(link)
-            if address.cbs or address.management:
-                self._attach_requests(link, address)
-            elif link.is_sender:
-                self._attach_receiver(link, address)
-            else:
-                self._attach_sender(link, address)
+            attach(self, link)
         except BusError as error:
             log.info("link refused: %s", error, extra=self.named(link))
             link.refuse(error.condition, self.gateway.describe(error))
 
-    def _address(self, link: Link) -> Address:
-        if isinstance(link.target, Coordinator):
-            raise BusError(NOT_IMPLEMENTED, operation="transaction coordinator")
-        terminus = link.source if link.is_sender else link.target
-        text = None if terminus is None else terminus.address
-        if text is None:
-            raise BusError(NOT_FOUND, uri="")
-        return parse_address(text)
-
-    def _attach_requests(self, link: Link, address: Address) -> None:
-        if address.management:
-            self._require(address, Right.NONE, "Listen")
-            if not self.gateway.exists(address):
-                raise BusError(NOT_FOUND, uri=self.uri(address))
-        if link.is_sender:
-            reply = ReplyEndpoint(self, link, address)
-            self._keep(reply)
-            link.accept(max_message_size=REQUEST_SIZE_MAX)
-            reply.flow()
-        else:
-            service = self.gateway.cbs if address.cbs else self.gateway.management
-            request = RequestEndpoint(self, link, address, service)
-            self._keep(request)
-            link.accept(max_message_size=REQUEST_SIZE_MAX)
-            request.start()
-
-    def _attach_sender(self, link: Link, address: Address) -> None:
-        self._require(address, Right.SEND, "Send")
-        if address.sub_queue is not SubQueueKind.MAIN:
-            raise BusError(SEND_TO_SUB_QUEUE, uri=self.uri(address))
-        queue = self._queue(address)
-        if not queue.status.can_send:
-            raise self._disabled(queue, address, SEND_DISABLED)
-        sender = SenderEndpoint(self, link, queue, address)
-        self._keep(sender)
-        limit = queue.max_message_size_bytes
-        # Go takes a ulong here; Python, Java and Go size their batches by it (amqp.md 7.2).
-        properties = {"com.microsoft:max-message-batch-size": ULong(limit)}
-        link.accept(max_message_size=limit, properties=properties)
-        sender.start()
-
-    def _attach_receiver(self, link: Link, address: Address) -> None:
-        self._require(address, Right.LISTEN, "Listen")
-        queue = self._queue(address)
-        if not queue.status.can_receive:
-            raise self._disabled(queue, address, RECEIVE_DISABLED)
-        self._check_session(link, queue, address)
-        fan_in = self.gateway.fan_in(queue, kind_of(address))
-        delete = link.snd_settle_mode == 1
-        receiver = ReceiverEndpoint(self, link, queue, address, fan_in, delete=delete)
-        self._keep(receiver)
-        link.accept()
-        receiver.flow()
-
-    def _queue(self, address: Address) -> Queue:
-        queue = self.gateway.find_queue(address)
-        if queue is None or address.sub_queue is SubQueueKind.TRANSFER:
-            raise BusError(NOT_FOUND, uri=self.uri(address))
-        return queue
-
-    def _disabled(self, queue: Queue, address: Address, kind: Any) -> BusError:
-        wholly = not queue.status.can_send and not queue.status.can_receive
-        return BusError(ENTITY_DISABLED if wholly else kind, uri=self.uri(address))
-
-    def _check_session(self, link: Link, queue: Queue, address: Address) -> None:
-        wanted = link.source is not None and SESSION_FILTER in (link.source.filter or {})
-        # The dead-letter queue of a session entity knows no sessions (SES-12).
-        has_sessions = queue.requires_session and address.sub_queue is SubQueueKind.MAIN
-        if has_sessions:
-            if not wanted:
-                raise BusError(SESSION_REQUIRED)
-            raise BusError(NOT_IMPLEMENTED, operation="session receiver")
-        if wanted:
-            raise BusError(SESSION_NOT_ALLOWED)
-
-    def _keep(self, endpoint: Endpoint) -> None:
+    def keep(self, endpoint: Endpoint) -> None:
+        """The endpoint of a link that is being accepted."""
         endpoint.link.context = endpoint
         self._endpoints[endpoint] = None
 
@@ -409,4 +323,5 @@ def right_of(endpoint: Endpoint) -> Right:
 
 
 def claim_of(right: Right) -> str:
+    """The word of the service's text; any token at all is asked for as the least of them."""
     return "Send" if right is Right.SEND else "Listen"

@@ -15,7 +15,7 @@ from busway.model.entities import Queue
 from busway.model.errors import BusError
 from busway.model.limits import PEEK_REPLY_MAX_BYTES
 from busway.model.message import Message, partition_of, sequence_number
-from busway.store.base import SubQueueKey, SubQueueKind
+from busway.store.base import READ_ROWS_MAX, SubQueueKey, SubQueueKind
 
 log = logging.getLogger("busway.gateway")
 
@@ -42,6 +42,8 @@ class PeekWalk:
         self._found: list[Message] = []
         self._size = 0
         self._partition = 0
+        self._asked = 0
+        self._room = 0
 
     def walk(self, from_number: int) -> None:
         """Go on from this number; partitions without an owner are passed over."""
@@ -50,8 +52,9 @@ class PeekWalk:
             owner = self._router.owner(self._queue, self._partition)
             if owner is not None and owner.available:
                 key = SubQueueKey(self._queue.incarnation, self._partition, self._kind)
-                room = PEEK_REPLY_MAX_BYTES - self._size
-                owner.peek(key, from_number, self._count - len(self._found), room, self._answered)
+                self._asked = min(self._count - len(self._found), READ_ROWS_MAX)
+                self._room = PEEK_REPLY_MAX_BYTES - self._size
+                owner.peek(key, from_number, self._asked, self._room, self._answered)
                 return
             self._skip("it is unavailable")
             from_number = sequence_number(self._partition, 0)
@@ -60,21 +63,23 @@ class PeekWalk:
     def _answered(self, outcome: list[Message] | BusError) -> None:
         if isinstance(outcome, BusError):
             self._skip(str(outcome))
-        elif not outcome:
-            self._partition += 1
-        else:
-            for message in outcome:
-                self._size += message.size + PEEK_OVERHEAD_BYTES
-                if self._size > PEEK_REPLY_MAX_BYTES and self._found:
-                    self._done(self._found)
-                    return
-                self._found.append(message)
-            if len(self._found) >= self._count or self._size >= PEEK_REPLY_MAX_BYTES:
-                self._done(self._found)
-            else:
-                self.walk(self._found[-1].number + 1)
+            self.walk(sequence_number(self._partition, 0))
             return
-        self.walk(sequence_number(self._partition, 0))
+        page_size = 0
+        for message in outcome:
+            page_size += message.size
+            self._size += message.size + PEEK_OVERHEAD_BYTES
+            if self._size > PEEK_REPLY_MAX_BYTES and self._found:
+                self._done(self._found)
+                return
+            self._found.append(message)
+        if len(self._found) >= self._count or self._size >= PEEK_REPLY_MAX_BYTES:
+            self._done(self._found)
+        elif len(outcome) < self._asked and page_size < self._room:
+            # Neither the rows nor the bytes ran out, so the partition did.
+            self.walk(sequence_number(self._partition + 1, 0))
+        else:
+            self.walk(self._found[-1].number + 1)
 
     def _skip(self, why: str) -> None:
         log.warning("peek skips partition %d of %s: %s", self._partition, self._queue.path, why)

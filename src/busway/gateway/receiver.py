@@ -56,6 +56,7 @@ class ReceiverEndpoint:
 
     __slots__ = (
         "_acknowledgements",
+        "_drain_is_overdue",
         "_drain_timer",
         "_grants",
         "_lent",
@@ -98,13 +99,14 @@ class ReceiverEndpoint:
         self._lent = 0
         """The sum of what is not delivered yet: lent and in flight never exceed credit (D-22)."""
         self._drain_timer: Timer | None = None
+        self._drain_is_overdue = False
         self._acknowledgements: dict[SettlementKind, Acknowledgements] = {}
         fan_in.join(self)
 
     # --- Credit ----------------------------------------------------------------------------------
 
     def free_credit(self) -> int:
-        if self.closed or not self.connection.can_deliver:
+        if self.closed or self._drain_is_overdue or not self.connection.can_deliver:
             return 0
         return self.link.credit - self._lent
 
@@ -128,30 +130,37 @@ class ReceiverEndpoint:
 
     def _drain(self) -> None:
         """Deliver what is there, then give the credit back (amqp.md 9)."""
-        self.fan_in.hungry(self)
-        self.fan_in.turn()
+        self._drain_is_overdue = False
         if self.link.credit < self._lent:
             self._recall()
+        self._go_on_draining()
+        if self.link.drain and self._drain_timer is None:
+            due_ms = self.gateway.host.now_ms() + DRAIN_ANSWER_MS
+            self._drain_timer = self.gateway.host.at(due_ms, self._drain_is_due)
+
+    def _go_on_draining(self) -> None:
+        """Ask the partitions; once they have all answered, so can we."""
+        self.fan_in.hungry(self)
+        self.fan_in.turn()
         if not self._grants:
             self._answer_drain()
-        elif self._drain_timer is None:
-            now_ms = self.gateway.host.now_ms()
-            self._drain_timer = self.gateway.host.at(now_ms + DRAIN_ANSWER_MS, self._drain_is_due)
 
     def _drain_is_due(self) -> None:
         self._drain_timer = None
         if self.closed or not self.link.drain:
             return
+        self._drain_is_overdue = True
         self._recall()
         # Messages being removed for this link are on their way to it: wait for them (D-6). Locked
         # ones that come later are handed back.
-        if not self.delete:
+        if not self.delete or not self._grants:
             self._answer_drain()
 
     def _answer_drain(self) -> None:
         if self._drain_timer is not None:
             self._drain_timer.cancel()
             self._drain_timer = None
+        self._drain_is_overdue = False
         if not self.closed and self.link.drain:
             self.link.drained()
 
@@ -218,11 +227,10 @@ class ReceiverEndpoint:
         self.fan_in.returned(grant.key, empty=unused > 0 and not recalled)
         if self.closed:
             return
-        if self.link.drain:
-            if not self._grants:
-                self._answer_drain()
-        else:
-            self.fan_in.hungry(self)
+        self.fan_in.hungry(self)
+        if self.link.drain and not self._grants:
+            # Not from here: the fan-in may be in the middle of asking the other partitions.
+            self.gateway.at_turn_end(self)
 
     # --- Settlements -----------------------------------------------------------------------------
 
@@ -274,12 +282,14 @@ class ReceiverEndpoint:
             self.link.settle_sent([delivery_id], Rejected(self.gateway.wire_error(error)))
 
     def turn(self) -> None:
-        """Acknowledge what was committed since the last turn."""
+        """Acknowledge what was committed since the last turn; answer a drain that is done."""
         for replies in self._acknowledgements.values():
             if replies.delivery_ids:
                 delivery_ids, replies.delivery_ids = replies.delivery_ids, []
                 if not self.closed:
                     self.link.settle_sent(delivery_ids, replies.state)
+        if not self.closed and self.link.drain and not self._grants:
+            self._go_on_draining()
 
     # --- The end ---------------------------------------------------------------------------------
 

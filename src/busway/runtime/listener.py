@@ -5,8 +5,8 @@ This file owns what happens between a socket and a `ClientConnection` of the gat
 * reading and writing by callbacks, one write per connection and iteration of the loop (D-10);
 * backpressure by bytes: a client that does not read is given nothing more and is not read from;
   nobody is read from while the node holds too many uncommitted bytes (D-8);
-* limits for strangers: how many connections (LIM-9), how long one may stay silent, how long one
-  may take to leave;
+* limits for strangers: how many sockets, how long one may stay silent, how long one may take to
+  leave (that there are too many connections is said by the gateway: LIM-9);
 * one timer for all connections, for keep-alives and deadlines.
 """
 
@@ -17,7 +17,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from busway.broker.seams import Timer
 from busway.runtime.host import Host
@@ -31,10 +31,9 @@ BUDGET_LOOK_MS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    connections_max: int = 5_000
-    """LIM-9."""
-    refusals_max: int = 100
-    """Connections beyond the limit that are told why; more of them are cut off without a word."""
+    sockets_max: int = 5_100
+    """More are cut off without a word. Leave some room above LIM-9, so that the first ones beyond
+    it hear from the gateway why they are refused."""
     silence_ms: int = 5_000
     """A stranger has sent nothing valid by then: dropped (D-32)."""
     leaving_ms: int = 5_000
@@ -106,8 +105,8 @@ class Wire(asyncio.Protocol):
     # --- called by the event loop ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are of no class of asyncio's.
+        transport = self._transport = cast(asyncio.Transport, transport)
         limits = self._listener.limits
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -152,7 +151,8 @@ class Wire(asyncio.Protocol):
                 client.lost()
             except Exception:
                 log.exception("losing a connection failed", extra=self.named())
-        self._listener.left(self, exc)
+        # Who has said goodbye may hang up before ours is written: Python's SDK does.
+        self._listener.left(self, None if self._leaving else exc)
 
     # --- called by the listener and the gateway ----------------------------------------------
 
@@ -205,6 +205,7 @@ class Wire(asyncio.Protocol):
             self.cut_off()
             return
         self.client.close(condition, description)
+        self._listener.leaving(self)
         self.wants_to_write()
 
     def cut_off(self) -> None:
@@ -249,11 +250,11 @@ class Listener:
         self._connect = connect
         self._server: asyncio.Server | None = None
         self._wires: dict[Wire, None] = {}
-        self._refused: set[Wire] = set()
         self._waiting: dict[Wire, None] = {}
         """Strangers and those that are leaving; the deadline of each is in it."""
         self._dirty: list[Wire] = []
         self._held: dict[Wire, None] = {}
+        self._reading_stopped = False
         self._next_id = 1
         self._tick_timer: Timer | None = None
         self._budget_timer: Timer | None = None
@@ -275,10 +276,18 @@ class Listener:
         if self._server is not None:
             self._server.close()
 
+    def stop_reading(self) -> None:
+        """Take no new work from anybody; what is in flight can still be answered."""
+        self._reading_stopped = True
+        for wire in self._wires:
+            wire.hold(True)
+
     async def close(self, condition: str, description: str, *, wait_s: float) -> None:
         """Say goodbye to everybody; those who do not leave in time are cut off."""
         self.stop_accepting()
+        self._reading_stopped = False
         for wire in list(self._wires):
+            wire.hold(False)
             wire.say_close(condition, description)
         try:
             await asyncio.wait_for(self._empty.wait(), wait_s)
@@ -291,18 +300,18 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
-        return len(self._wires) - len(self._refused)
+        return len(self._wires)
 
     # --- called by wires ---------------------------------------------------------------------
 
     def arrived(self, wire: Wire, peername: object) -> None:
-        too_many = self.connection_count >= self.limits.connections_max
         host = str(peername[0]) if isinstance(peername, tuple) else "local"
         port = f":{peername[1]}" if isinstance(peername, tuple) else ""
         loopback = host.startswith("127.") or host in ("::1", "local")
         wire.peer = Peer(f"c{self._next_id}", f"{host}{port}", loopback)
         self._next_id += 1
-        if too_many and len(self._refused) >= self.limits.refusals_max:
+        if len(self._wires) >= self.limits.sockets_max:
+            log.warning("connection cut off: too many of them", extra=wire.named())
             wire.cut_off()
             return
         wire.client = self._connect(wire.peer, wire.wants_to_write)
@@ -310,20 +319,10 @@ class Listener:
         self._empty.clear()
         self._expect(wire, self.limits.silence_ms)
         log.info("connection opened", extra=wire.named())
-        if too_many:
-            self._refused.add(wire)
 
     def greeted(self, wire: Wire) -> None:
         wire.deadline_ms = 0
         self._waiting.pop(wire, None)
-        if wire in self._refused:
-            log.warning("connection refused: too many of them", extra=wire.named())
-            wire.say_close(
-                "amqp:resource-limit-exceeded",
-                f"There are {self.limits.connections_max} connections, which is the limit; "
-                "close some and try again.",
-            )
-            self._expect(wire, self.limits.leaving_ms)
 
     def leaving(self, wire: Wire) -> None:
         self._expect(wire, self.limits.leaving_ms)
@@ -334,7 +333,6 @@ class Listener:
         del self._wires[wire]
         self._waiting.pop(wire, None)
         self._held.pop(wire, None)
-        self._refused.discard(wire)
         reason = {"reason": str(problem)} if problem else {}
         log.info("connection closed", extra=wire.named() | reason)
         if not self._wires:
@@ -363,11 +361,13 @@ class Listener:
         dirty, self._dirty = self._dirty, []
         for wire in dirty:
             wire.write()
-        if self._held and not self.over_budget():
+        if self._held and not self._reading_stopped and not self.over_budget():
             self._release()
 
     def _look_at_budget(self) -> None:
         self._budget_timer = None
+        if self._reading_stopped:
+            return
         if self.over_budget():
             self._budget_timer = self.host.at(
                 self.host.now_ms() + BUDGET_LOOK_MS, self._look_at_budget

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from busway.sim.scheduler import Scheduler
@@ -30,6 +31,7 @@ class SimulatedDisk:
         self._scheduler = scheduler
         self._calls: deque[tuple[Callable[[MessagingStore], Any], Callable[[Any], None]]] = deque()
         self._running = False
+        self._dead = False
         self._answer_ms = 0
 
     def call(
@@ -45,13 +47,22 @@ class SimulatedDisk:
         self.paused = False
         self._next()
 
+    def kill(self, *, finish_commit: bool) -> None:
+        """The process is gone: nobody hears an answer any more. What it had asked for last may
+        still have reached the disk, or not (D-35)."""
+        self._dead = True
+        if finish_commit and self._calls and not self.paused:
+            with suppress(StoreError):
+                self._calls[0][0](self.store)
+        self._calls.clear()
+
     def _next(self) -> None:
         if not self._running and self._calls and not self.paused:
             self._running = True
             self._scheduler.after(self._scheduler.random.randint(*self.latency_ms), self._run)
 
     def _run(self) -> None:
-        if self.paused:
+        if self.paused or self._dead:
             self._running = False
             return
         operation, done = self._calls.popleft()
@@ -61,6 +72,6 @@ class SimulatedDisk:
             outcome = error
         delay_ms = self._scheduler.random.randint(*RETURN_MS)
         self._answer_ms = max(self._answer_ms, self._scheduler.now_ms() + delay_ms)
-        self._scheduler.at(self._answer_ms, lambda: done(outcome))
+        self._scheduler.at(self._answer_ms, lambda: None if self._dead else done(outcome))
         self._running = False
         self._next()

@@ -64,7 +64,7 @@ class Scheduler:
             due_ms, _, timer = heappop(self._events)
             callback = timer.callback
             if callback is not None:
-                self._now_ms = due_ms
+                self._now_ms = max(self._now_ms, due_ms)  # after a jump, what was due is late
                 callback()
                 return True
         return False
@@ -74,7 +74,13 @@ class Scheduler:
         end_ms = self._now_ms + duration_ms
         while self._turn or (self._events and self._events[0][0] <= end_ms):
             self.step()
-        self._now_ms = end_ms
+        self._now_ms = max(self._now_ms, end_ms)
+
+    def jump(self, forward_ms: int) -> None:
+        """The clock moves and nothing ran meanwhile: a laptop that slept, a process that was
+        stopped. Broker time never goes back (D-25), so there is no jump the other way."""
+        assert forward_ms >= 0
+        self._now_ms += forward_ms
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int = 600_000) -> None:
         """Step until the condition holds; fail if it does not within so much virtual time."""

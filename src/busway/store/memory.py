@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 
 from busway.model.message import Message, MessageState, partition_of
 from busway.store.base import (
@@ -197,8 +198,7 @@ class MemoryDisk:
         sub_queue = self._sub_queues.get(slot)
         if sub_queue is None:
             return
-        doomed = [number for number, _ in zip(sub_queue.numbers.after(None), range(PURGE_ROWS))]
-        for number in doomed:
+        for number in list(islice(sub_queue.numbers.after(None), PURGE_ROWS)):
             self._remove(slot, number, undo)
         if not sub_queue.messages:
             self._remove_sub_queue(slot, undo)

@@ -66,11 +66,13 @@ class SqliteStore:
         path: Path,
         *,
         create: bool,
+        checkpoint_pages: int = schema.WAL_CHECKPOINT_PAGES,
         new_id: Callable[[], str] = _new_uuid,
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         self.path = path
         self._may_create = create
+        self._checkpoint_pages = checkpoint_pages
         self._new_id = new_id
         self._connection_class = connection_class
         self._lock = ProcessLock(path.with_name(path.name + ".lock"))
@@ -228,7 +230,7 @@ class SqliteStore:
         for slot in emptied:
             del self._partitions[slot]
         self._log_pages += log_pages(batch)
-        if self._log_pages >= schema.WAL_CHECKPOINT_PAGES:
+        if self._log_pages >= self._checkpoint_pages:
             self._checkpoint(connection)
 
     def _refused(self, connection: sqlite3.Connection, error: Exception) -> StoreError:

@@ -67,8 +67,14 @@ def write_batch(connection: sqlite3.Connection, batch: Batch, epoch: int, owner:
             connection,
             schema.UPDATE_MESSAGE,
             [
-                (int(state), delivery_count, expires_ms, changes, schema.row_id(slot, number))
-                for slot, number, state, delivery_count, expires_ms, changes in batch.updates
+                (
+                    int(update.state),
+                    update.delivery_count,
+                    schema.present_time(update.expires_ms),
+                    schema.present_bytes(update.changes),
+                    schema.row_id(update.slot, update.number),
+                )
+                for update in batch.updates
             ],
         )
     if rows:
@@ -93,20 +99,20 @@ def _purge(connection: sqlite3.Connection, slot: int) -> bool:
     return gone == 1
 
 
-def _row_of_move(move: Move) -> tuple[int | bytes | None, ...]:
+def _row_of_move(move: Move) -> tuple[schema.Bound, ...]:
     return (
         schema.row_id(move.to_slot, move.to_number),
         int(move.state),
         move.delivery_count,
         move.enqueued_ms,
-        move.expires_ms,
-        move.changes,
+        schema.present_time(move.expires_ms),
+        schema.present_bytes(move.changes),
         schema.row_id(move.slot, move.number),
     )
 
 
 def _change_each(
-    connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[int | bytes | None, ...]]
+    connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[schema.Bound, ...]]
 ) -> None:
     """Run a statement of which each execution must change one row: counts stay exact (D-13)."""
     changed = connection.executemany(statement, rows).rowcount

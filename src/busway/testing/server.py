@@ -83,7 +83,7 @@ class Server:
 
     def stop(self) -> int:
         """Ask it to stop (SIGTERM), wait until it has; its exit status."""
-        process = self._running()
+        process = self.process
         process.send_signal(signal.SIGTERM)
         try:
             return process.wait(STOP_S)
@@ -94,7 +94,7 @@ class Server:
 
     def kill(self) -> None:
         """End it at once, as a crash would (SIGKILL)."""
-        process = self._running()
+        process = self.process
         process.kill()
         process.wait()
 
@@ -135,8 +135,15 @@ class Server:
         return [sys.executable, "-m", "busway", "serve", *options]
 
     @property
+    def process(self) -> subprocess.Popen[str]:
+        """The running process, for tests that signal it themselves."""
+        if self._process is None or self._process.poll() is not None:
+            raise self._error("the server is not running")
+        return self._process
+
+    @property
     def pid(self) -> int:
-        return self._running().pid
+        return self.process.pid
 
     @property
     def is_running(self) -> bool:
@@ -176,11 +183,6 @@ class Server:
                 self.port = _port_of(line)
             elif line.startswith("ready"):
                 return
-
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None or self._process.poll() is not None:
-            raise self._error("the server is not running")
-        return self._process
 
     def _error(self, text: str) -> ServerError:
         return ServerError(f"{text}\n{self.log}".rstrip())

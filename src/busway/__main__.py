@@ -1,0 +1,5 @@
+"""`python -m busway` is `busway`."""
+
+from busway.cli import main
+
+main()

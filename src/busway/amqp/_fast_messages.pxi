@@ -1,0 +1,326 @@
+# Part of _fast.pyx: messages, as _pure_messages.py does.
+
+cdef class Scan:
+    """What is found on the way; an attribute of this class costs nothing, one of `Sections` does."""
+
+    cdef int header
+    cdef object ttl_ms
+    cdef bytes annotations
+    cdef long annotation_items
+    cdef object partition_key
+    cdef object via_partition_key
+    cdef object scheduled_ms
+    cdef object message_id
+    cdef object group_id
+    cdef object absolute_expiry_ms
+    cdef object application_properties
+
+
+def scan_message(payload):
+    """One pass over a message; see the pure function."""
+    cdef bytes data = payload if type(payload) is bytes else bytes(payload)
+    cdef octets p = start_of(data)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t value, stop
+    cdef Py_ssize_t bare_start = 0
+    cdef Py_ssize_t bare_stop = 0
+    cdef int code, bit, rank
+    cdef int seen = 0
+    cdef int last_rank = 0
+    cdef bint regular = True
+    cdef bint small
+    cdef Scan scan = Scan()
+    scan.annotations = b""
+    while at < end:
+        small = end - at > 2 and p[at] == 0x00 and p[at + 1] == 0x53
+        if small:
+            code = p[at + 2]
+            value = at + 3
+        else:
+            number, value = read_descriptor(data, at, end, SECTION_SYMBOLS)
+            code = number if number < 256 else 0
+        stop = skip(p, value, end)
+        if code < 0x70 or code > 0x78:
+            raise malformed(f"A message has no section 0x{code:02x}.")
+        bit = 1 << (code - 0x70)
+        check_section(code, p[value], seen, bit)
+        seen |= bit
+        if code == 0x70:
+            scan_header(p, value, stop, scan)
+        elif code == 0x72:
+            scan_annotations(data, p, value, stop, scan)
+        elif code >= 0x73:
+            rank = 0x75 if 0x75 <= code <= 0x77 else code
+            if last_rank == 0:
+                bare_start = bare_stop = at
+            if at != bare_stop or not small or rank < last_rank:
+                regular = False
+            bare_stop = stop
+            last_rank = rank
+            if code == 0x73:
+                scan_properties(data, p, value, stop, scan)
+            elif code == 0x74:
+                scan.application_properties = cut(p, value, stop)
+        at = stop
+    cdef object found = Sections.__new__(Sections)
+    found.header = scan.header
+    found.ttl_ms = scan.ttl_ms
+    found.annotations = scan.annotations
+    found.annotation_items = scan.annotation_items
+    found.partition_key = scan.partition_key
+    found.via_partition_key = scan.via_partition_key
+    found.scheduled_ms = scan.scheduled_ms
+    found.message_id = scan.message_id
+    found.group_id = scan.group_id
+    found.absolute_expiry_ms = scan.absolute_expiry_ms
+    found.bare = cut(p, bare_start, bare_stop) if regular else bare_of(data)
+    found.application_properties = scan.application_properties
+    return found
+
+
+cdef int check_section(int code, int constructor, int seen, int bit) except -1:
+    cdef bint fits
+    cdef int narrow = constructor & 0xEF
+    cdef int bodies
+    if code == 0x77:
+        fits = True
+    elif code == 0x75:
+        fits = narrow == 0xA0
+    elif code == 0x70 or code == 0x73 or code == 0x76:
+        fits = constructor == 0x45 or narrow == 0xC0
+    else:
+        fits = narrow == 0xC1
+    if not fits:
+        raise malformed(
+            f"A section 0x{code:02x} cannot have the format code 0x{constructor:02x}."
+        )
+    if 0x75 <= code <= 0x77:
+        bodies = seen & 0xE0
+        # Data and sequence sections may follow their like, a value nothing.
+        if bodies and (bodies != bit or code == 0x77):
+            raise malformed("A message has more than one body.")
+    elif seen & bit:
+        raise malformed(f"A message has the section 0x{code:02x} twice.")
+    return 0
+
+
+cdef int scan_header(octets p, Py_ssize_t value, Py_ssize_t end, Scan scan) except -1:
+    cdef Py_ssize_t at
+    cdef uint32_t count
+    cdef int64_t number
+    cdef int packed = 0
+    cdef Py_ssize_t stop = list_extent(p, value, end, &at, &count)
+    if count > 5:
+        raise malformed(f"amqp:header:list has 5 fields, not {count}.")
+    if count > 0:
+        flag = read_boolean(p, &at, stop, None)
+        if flag is not None:
+            packed |= 2 if flag is True else 1
+    if count > 1 and read_integer(p, &at, stop, 0, 0xFF, &number):
+        packed |= (<int>number + 1) << 4
+    if count > 2:
+        scan.ttl_ms = read_uint(p, &at, stop)
+    if count > 3:
+        flag = read_boolean(p, &at, stop, None)
+        if flag is not None:
+            packed |= (2 if flag is True else 1) << 2
+    if count > 4:
+        read_uint(p, &at, stop)
+    if at != stop:
+        fail_unfilled()
+    scan.header = packed
+    return 0
+
+
+cdef int scan_annotations(
+    bytes data, octets p, Py_ssize_t value, Py_ssize_t end, Scan scan
+) except -1:
+    cdef Py_ssize_t at, start, content, first, last
+    cdef uint32_t count, index
+    cdef int code
+    cdef long items = 0
+    cdef Py_ssize_t run_start = 0
+    cdef Py_ssize_t run_stop = 0
+    cdef list runs = None
+    cdef Py_ssize_t stop = compound(p, value + 1, end, p[value] & 0x10, &at, &count)
+    if count & 1:
+        raise malformed("A map has a key without a value.")
+    for index in range(count // 2):
+        start = at
+        content = skip(p, start, stop)
+        at = skip(p, content, stop)
+        code = p[start] & 0xEF
+        if code == 0xA1 or code == 0xA3:
+            last = extent(p, start + 1, stop, p[start] & 0x10, &first)
+            if last - first > 6 and memcmp(p + first, b"x-opt-", 6) == 0:
+                if not keep_annotation(p, first, last, content, at, scan):
+                    continue
+        items += 2
+        if start != run_stop:
+            if runs is None:
+                runs = []
+            runs.append(cut(p, run_start, run_stop))
+            run_start = start
+        run_stop = at
+    if at != stop:
+        fail_unfilled()
+    scan.annotation_items = items
+    if runs is None:
+        scan.annotations = cut(p, run_start, run_stop)
+    else:
+        runs.append(cut(p, run_start, run_stop))
+        scan.annotations = b"".join(runs)
+    return 0
+
+
+cdef inline bint is_key(octets p, Py_ssize_t first, Py_ssize_t last, bytes key) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+    return last - first == size and memcmp(p + first, start_of(key), size) == 0
+
+
+cdef bint keep_annotation(
+    octets p, Py_ssize_t first, Py_ssize_t last, Py_ssize_t content, Py_ssize_t end, Scan scan
+) except -1:
+    if is_key(p, first, last, b"x-opt-partition-key"):
+        scan.partition_key = read_text(p, &content, end)
+    elif is_key(p, first, last, b"x-opt-via-partition-key"):
+        scan.via_partition_key = read_text(p, &content, end)
+    elif is_key(p, first, last, b"x-opt-scheduled-enqueue-time"):
+        scan.scheduled_ms = read_timestamp(p, &content, end)
+        return scan.scheduled_ms is not None
+    else:
+        return cut(p, first, last) not in BROKER_ANNOTATIONS
+    return True
+
+
+cdef int scan_properties(
+    bytes data, octets p, Py_ssize_t value, Py_ssize_t end, Scan scan
+) except -1:
+    cdef Py_ssize_t at
+    cdef uint32_t count, index
+    cdef int code
+    cdef Py_ssize_t stop = list_extent(p, value, end, &at, &count)
+    if count > 13:
+        raise malformed(f"amqp:properties:list has 13 fields, not {count}.")
+    for index in range(count):
+        if index == 0:
+            if at < stop:
+                code = p[at]
+                if code == 0x00 or code == 0x45 or code >= 0xC0:
+                    raise ProtocolError(INVALID_FIELD, "A message id is a single value.")
+            scan.message_id = decode_at(data, p, &at, stop, 0)
+        elif index == 8:
+            scan.absolute_expiry_ms = read_timestamp(p, &at, stop)
+        elif index == 10:
+            scan.group_id = read_text(p, &at, stop)
+        else:
+            at = skip(p, at, stop)
+    if at != stop:
+        fail_unfilled()
+    return 0
+
+
+cdef bytes SEQUENCE_NUMBER = b"\xa3\x15x-opt-sequence-number\x81"
+cdef bytes ENQUEUED_TIME = b"\xa3\x13x-opt-enqueued-time\x83"
+cdef bytes MESSAGE_STATE = b"\xa3\x13x-opt-message-state\x54"
+cdef bytes NO_ENQUEUE_SEQUENCE_NUMBER = b"\xa3\x1dx-opt-enqueue-sequence-number\x55\x00"
+cdef bytes LOCKED_UNTIL = b"\xa3\x12x-opt-locked-until\x83"
+cdef bytes PARTITION_ID = b"\xa3\x12x-opt-partition-id\x61"
+cdef bytes DELIVERY_ANNOTATIONS = b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98"
+
+
+cdef inline Py_ssize_t put(unsigned char* p, bytes piece) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(piece)
+    memcpy(p, start_of(piece), size)
+    return size
+
+
+def encode_delivery(
+    *,
+    int header,
+    ttl_ms,
+    uint32_t delivery_count,
+    lock_token,
+    int64_t number,
+    int64_t enqueued_ms,
+    locked_until_ms,
+    int8_t state,
+    partition,
+    bytes annotations not None,
+    uint32_t annotation_items,
+    bytes bare not None,
+):
+    """The message that a receiver gets; see the pure function."""
+    # The broker's own sections take less than 300 octets, whatever is given.
+    cdef unsigned char own[512]
+    cdef Py_ssize_t at = 6
+    cdef Py_ssize_t size_at
+    cdef uint32_t items = 8 + annotation_items
+    cdef Py_ssize_t annotations_size = PyBytes_GET_SIZE(annotations)
+    cdef Py_ssize_t bare_size = PyBytes_GET_SIZE(bare)
+    cdef int64_t locked
+    cdef int16_t partition_id
+    cdef unsigned char* p
+    memcpy(own, b"\x00\x53\x70\xc0\x00\x05", 6)
+    at += put_flag(own + at, header & 3)
+    if header >> 4:
+        own[at] = 0x50
+        own[at + 1] = <unsigned char>((header >> 4) - 1)
+        at += 2
+    else:
+        own[at] = 0x40
+        at += 1
+    at += put_uint_or_null(own + at, ttl_ms)
+    at += put_flag(own + at, header >> 2 & 3)
+    at += put_uint(own + at, delivery_count)
+    own[4] = <unsigned char>(at - 5)
+
+    if lock_token is not None:
+        token = lock_token.bytes
+        if type(token) is not bytes or PyBytes_GET_SIZE(token) != 16:
+            raise ValueError("a lock token has 16 bytes")
+        at += put(own + at, DELIVERY_ANNOTATIONS)
+        at += put(own + at, token)
+
+    memcpy(own + at, b"\x00\x53\x72\xd1", 4)
+    size_at = at + 4
+    at += 12
+    at += put(own + at, SEQUENCE_NUMBER)
+    store64(own + at, <uint64_t>number)
+    at += 8
+    at += put(own + at, ENQUEUED_TIME)
+    store64(own + at, <uint64_t>enqueued_ms)
+    at += 8
+    at += put(own + at, MESSAGE_STATE)
+    own[at] = <unsigned char>state
+    at += 1
+    at += put(own + at, NO_ENQUEUE_SEQUENCE_NUMBER)
+    if locked_until_ms is not None:
+        locked = locked_until_ms
+        items += 2
+        at += put(own + at, LOCKED_UNTIL)
+        store64(own + at, <uint64_t>locked)
+        at += 8
+    if partition is not None:
+        partition_id = partition
+        items += 2
+        at += put(own + at, PARTITION_ID)
+        store16(own + at, <uint16_t>partition_id)
+        at += 2
+    if at - size_at - 4 + annotations_size > 0xFFFFFFFF:
+        raise ValueError("annotations have less than 4 GiB")
+    store32(own + size_at, <uint32_t>(at - size_at - 4 + annotations_size))
+    store32(own + size_at + 4, items)
+
+    message = PyBytes_FromStringAndSize(NULL, at + annotations_size + bare_size)
+    p = <unsigned char*>PyBytes_AS_STRING(message)
+    memcpy(p, own, at)
+    memcpy(p + at, start_of(annotations), annotations_size)
+    memcpy(p + at + annotations_size, start_of(bare), bare_size)
+    return message
+
+
+cdef inline Py_ssize_t put_flag(unsigned char* p, int flag) noexcept:
+    p[0] = 0x40 if flag == 0 else 0x41 if flag == 2 else 0x42
+    return 1

@@ -1,0 +1,213 @@
+"""The command line: `busway serve` and `busway version`.
+
+What a command needs is imported when it runs (D-33). Typer is told to leave rich alone, and not to
+convert options: it would load pydantic for that, 130 ms and 14 MB (measured), and `config` converts
+flags, variables and files alike, with one wording for what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from busway import __version__
+
+USAGE_ERROR = 2
+"""What is wrong is the user's to put right: a setting, a port in use, a folder that is taken."""
+
+
+class AsTyped:
+    """A command or group whose options stay as they were typed."""
+
+    def get_params(self, context: Any) -> list[Any]:
+        options: list[Any] = super().get_params(context)  # type: ignore[misc]
+        for option in options:
+            option.process_value = partial(take_as_typed, option)
+        return options
+
+
+def take_as_typed(option: Any, context: Any, value: Any) -> Any:
+    return value if option.callback is None else option.callback(context, option, value)
+
+
+class Command(AsTyped, TyperCommand):
+    pass
+
+
+class Group(AsTyped, TyperGroup):
+    pass
+
+
+app = typer.Typer(
+    name="busway",
+    cls=Group,
+    help="An open message broker that speaks Azure Service Bus.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+)
+
+SERVE_HELP = """Run a broker until it is told to stop (Ctrl-C or SIGTERM).
+
+It prints a connection string for the Azure SDKs, then a line that begins with 'ready'.
+
+\b
+  busway serve                                messages and entities in ./data
+  busway serve --config examples/tour.toml    with the queues that a file names
+  busway serve --memory --port 0              for a test: nothing on disk
+
+Every option is also a variable (--http-port: BUSWAY_HTTP_PORT) and, but for the logs, a key in the
+[serve] table of the file (http_port = 5300). An option goes before a variable, that before the
+file.
+"""
+
+
+@app.callback()
+def commands() -> None:
+    """Say which commands there are, also while there is only one."""
+
+
+@app.command(cls=Command, help=SERVE_HELP)
+def serve(
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder for messages, entities and the root key.  [default: data]",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address to listen on; 0.0.0.0 for all of this machine's.  [default: 127.0.0.1]",
+        ),
+    ] = None,
+    port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="Port for AMQP; 0 takes a free one and prints it.  [default: 5672]",
+        ),
+    ] = None,
+    http_port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="Port for HTTP. Reserved: nothing listens there in this release.  [default: 5300]",
+        ),
+    ] = None,
+    stores: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Messaging stores to spread partitions over. A folder that has more keeps them; "
+            "new ones serve new queues.  [default: 2]",
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Processes to run. Only 1 in this release.  [default: 1]"),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Key of the rule RootManageSharedAccessKey. Without it a random one is made at "
+            "first start and kept in the data folder.",
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with settings and queues to create: TOML, or the JSON of Microsoft's "
+            "emulator.",
+        ),
+    ] = None,
+    memory: Annotated[
+        bool | None, typer.Option("--memory", help="Keep everything in memory, nothing on disk.")
+    ] = None,
+    log_level: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL", envvar="BUSWAY_LOG_LEVEL", help="debug, info, warning or error."
+        ),
+    ] = "info",
+    log_format: Annotated[
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            envvar="BUSWAY_LOG_FORMAT",
+            help="text, or json: one object per line. To stderr.",
+        ),
+    ] = "text",
+) -> None:
+    from busway import config as configuration
+    from busway.runtime import logs
+
+    for name, value, allowed in (
+        ("level", log_level, logs.LEVELS),
+        ("format", log_format, logs.FORMATS),
+    ):
+        if value.lower() not in allowed:
+            refuse(f"--log-{name} is '{value}', and must be one of {', '.join(allowed)}.")
+    flags = {
+        "data": data,
+        "host": host,
+        "port": port,
+        "http_port": http_port,
+        "stores": stores,
+        "nodes": nodes,
+        "key": key,
+        "config": config,
+        "memory": memory,
+    }
+    try:
+        loaded = configuration.load(flags, os.environ)
+    except configuration.ConfigError as error:
+        refuse(str(error))
+    if loaded.settings.nodes > 1:
+        refuse("--nodes is more than 1, and this release runs one node. Leave it out.")
+    logs.set_up(log_level.lower(), log_format.lower())
+
+    from busway.runtime.data_folder import StartError
+    from busway.runtime.serve import run
+
+    try:
+        status = run(loaded)
+    except StartError as error:
+        refuse(str(error))
+    sys.exit(status)
+
+
+@app.command(cls=Command)
+def version() -> None:
+    """Show the version, and what it runs on."""
+    import platform
+    import sqlite3
+
+    from busway.amqp import codec
+    from busway.runtime.serve import loop_name
+
+    print(f"busway {__version__}")
+    print(f"codec   {codec.IMPLEMENTATION}")
+    print(f"python  {platform.python_version()}")
+    print(f"loop    {loop_name()}")
+    print(f"sqlite  {sqlite3.sqlite_version}")
+
+
+def refuse(text: str) -> NoReturn:
+    """One clear sentence and a status, never a traceback."""
+    print(f"busway: {text}", file=sys.stderr)
+    sys.exit(USAGE_ERROR)
+
+
+def main() -> None:
+    app(prog_name="busway")

@@ -1,0 +1,65 @@
+"""The same bytes mean the same however the transport cuts them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busway.amqp.connection import Connection, Role
+from busway.amqp.events import Event
+from tests.amqp.conversations import NAMES, SERVER, converse, play
+
+
+def told(events: list[Event]) -> list[str]:
+    """Events without the identity of their links and sessions."""
+    lines = []
+    for event in events:
+        fields = {name: getattr(event, name) for name in event.__slots__}
+        for name in ("link", "session"):
+            if name in fields:
+                fields[name] = getattr(fields[name], "name", "session")
+        lines.append(f"{type(event).__name__} {fields}")
+    return lines
+
+
+def outcome(data: bytes, sizes: list[int]) -> tuple[list[str], bytes]:
+    events, output = play(Connection(SERVER, role=Role.SERVER), data, sizes)
+    return told(events), output
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_small_chunks_say_the_same_when_each_is_answered(name: str) -> None:
+    """None of these sizes holds two frames, so the answers fall between the same ones."""
+    data = converse(name)
+    by_byte = outcome(data, [1])
+    assert by_byte == outcome(data, [2])
+    assert by_byte == outcome(data, [3])
+    assert by_byte[0][-1].startswith("Closed")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_at_once_says_the_same_if_nobody_answers(name: str) -> None:
+    data = converse(name)
+    once = Connection(SERVER, role=Role.SERVER)
+    slow = Connection(SERVER, role=Role.SERVER)
+    by_byte: list[Event] = []
+    for offset in range(len(data)):
+        by_byte += slow.receive(data[offset : offset + 1])
+    assert told(once.receive(data)) == told(by_byte)
+    assert once.take_output() == slow.take_output()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(NAMES), st.data())
+def test_any_bad_byte_says_the_same_however_it_is_cut(name: str, data: st.DataObject) -> None:
+    good = converse(name)
+    position = data.draw(st.integers(0, len(good) - 1))
+    value = data.draw(st.integers(0, 255))
+    bad = good[:position] + bytes([value]) + good[position + 1 :]
+    cut = data.draw(st.integers(0, len(bad)))
+    once = Connection(SERVER, role=Role.SERVER)
+    twice = Connection(SERVER, role=Role.SERVER)
+    in_two = twice.receive(bad[:cut]) + twice.receive(bad[cut:])
+    assert told(once.receive(bad)) == told(in_two)
+    assert once.take_output() == twice.take_output()
