@@ -87,8 +87,11 @@ class Broker:
         self._sweep = ExpirySweep(self)
         self._intake = Intake(self)
         self._transactions = Transactions(self, self._intake)
-        self.lookups = Lookups(self)
-        """Commands that read first: peek, receive by number, cancel, delete in batches."""
+        lookups = Lookups(self)
+        self.peek = lookups.peek
+        self.receive_deferred = lookups.receive_deferred
+        self.cancel_scheduled = lookups.cancel_scheduled
+        self.delete_batch = lookups.delete_batch
         self._watchers: dict[SubQueueKey, dict[Watcher, None]] = {}
         """Outlive the memory of partitions: a gateway watches through a store's absence."""
         self._mint = TokenMint(0, host.random_bytes)

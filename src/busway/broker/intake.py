@@ -168,10 +168,9 @@ class Intake:
             message.destination = entity.forward_to
             message.expires_ms = None  # its time to live begins anew where it arrives (FWD-2)
             kind = SubQueueKind.TRANSFER
-        elif isinstance(entity, Subscription) and entity.requires_session:
-            if message.session_id is None:
-                self._place_dead(stage, partition, message, dead_letters.without_session())
-                return
+        elif _lacks_session(entity, message):
+            self._place_dead(stage, partition, message, dead_letters.without_session())
+            return
         stage.put(partition.sub_queue(kind), message)
 
     def _place_dead(
@@ -301,6 +300,11 @@ def _copy_for(
         one.bare = bare
         one.size = message.size - len(message.bare) + len(bare)
     return one
+
+
+def _lacks_session(entity: Queue | Subscription, message: Message) -> bool:
+    """SES-1: at a queue the gateway refuses such a message; a copy has nobody to refuse it to."""
+    return entity.requires_session and message.session_id is None
 
 
 def _smaller(first: int | None, second: int | None) -> int | None:
