@@ -262,7 +262,8 @@ class Stage:
             sub_queue.sessions.state_set(session_id, state, updated_ms)
         for history, mark in self.duplicates:
             history.committed(mark)
-        touched = list(self._counters)
+        touched = dict.fromkeys(self._counters)
+        touched.update((sub_queue, None) for sub_queue, _, _ in self.updates)
         for replies, tags in self.answers.items():
             replies.committed(tags)
         self._hand_out(delivered=True)
