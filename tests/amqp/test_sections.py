@@ -274,6 +274,17 @@ def test_a_delivery_carries_what_the_broker_knows_with_its_exact_types(codec: Mo
 
 
 @each_codec
+def test_a_message_of_a_topic_tells_the_number_that_it_had_there(codec: ModuleType) -> None:
+    """SEQ-6, RUL-3."""
+    delivery = deliver(codec, locked_until_ms=7, enqueued_number=1 << 50)
+    _, after = codec.decode_composite(delivery)
+    section, after = codec.decode_value(delivery, after)
+    assert section.value[Symbol("x-opt-enqueue-sequence-number")] == 1 << 50
+    assert section.value[Symbol("x-opt-locked-until")] == Timestamp(7)
+    assert delivery[after:] == BARE
+
+
+@each_codec
 def test_a_delivery_always_has_a_header_with_a_delivery_count(codec: ModuleType) -> None:
     delivery = deliver(codec, header=0, ttl_ms=None)
     assert delivery.startswith(octets("00 53 70 c0 06 05 40 40 40 40 43"))
@@ -314,6 +325,7 @@ def test_a_lock_token_is_a_uuid_among_the_delivery_annotations(codec: ModuleType
     annotations=st.binary(max_size=400),
     annotation_items=st.integers(0, 40),
     bare=st.binary(max_size=40),
+    enqueued_number=st.integers(0, (1 << 63) - 1),
 )
 def test_both_codecs_write_the_same_delivery(**given: Any) -> None:
     first, second = (codec.encode_delivery(**given) for codec in CODECS.values())
