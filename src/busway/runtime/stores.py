@@ -61,6 +61,8 @@ class ExpectedStore:
         self.read_page = inner.read_page
         self.read_numbers = inner.read_numbers
         self.read_expiring = inner.read_expiring
+        self.read_session_state = inner.read_session_state
+        self.read_duplicates = inner.read_duplicates
         self.free_bytes = inner.free_bytes
         self.close = inner.close
 

@@ -182,8 +182,9 @@ class Batch:
     counters: dict[int, Counters] = field(default_factory=dict)
     """By slot: the counters as they are once this batch is in."""
     bodies: list[tuple[int, bytes]] = field(default_factory=list)
-    """Bodies that several messages share (D-30): a put with this `body_id` has its `bare` here.
-    A store forgets a shared body in the commit that removes its last message."""
+    """Bodies that several messages share (D-30): a put with a `body_id` has its `bare` here, in the
+    same batch. A store forgets a shared body in the commit that removes its last message; until
+    then no other may have its id."""
     session_counts: list[SessionCount] = field(default_factory=list)
     session_states: list[SessionState] = field(default_factory=list)
     duplicates: list[DuplicateMark] = field(default_factory=list)
@@ -191,10 +192,16 @@ class Batch:
     transfers: list[TransferMark] = field(default_factory=list)
     transactions: list[TransactionMark] = field(default_factory=list)
     purges: list[int] = field(default_factory=list)
-    """Slots whose incarnation has a tombstone: forget up to `PURGE_ROWS` rows of each (D-16)."""
+    """Slots whose incarnation has a tombstone: forget up to `PURGE_ROWS` rows of each (D-16).
+
+    Messages go first. Once a slot has none, nothing may be committed to it any more: what is left
+    of its sessions and marks, and the sub-queue itself, the store forgets in later commits without
+    being asked again."""
 
 
 PURGE_ROWS = 1_000
+FORGET_ROWS = 1_000
+"""Marks whose time is over are forgotten within commits, at most so many of a kind in each."""
 
 
 @dataclass(frozen=True, slots=True)
