@@ -181,21 +181,17 @@ class _Parser:
     # Predicates and expressions
 
     def predicate(self, level: int) -> Predicate:
-        start = self.token
-        node = self.node(level)
-        return self.as_predicate(node, start)
+        return self.as_predicate(self.node(level))
 
     def expression(self, level: int) -> Expression:
         start = self.token
         node = self.node(level)
         return self.as_expression(node, start)
 
-    def as_predicate(self, node: Node, start: Token) -> Predicate:
+    def as_predicate(self, node: Node) -> Predicate:
         if isinstance(node, Predicate):
             return node
-        if self.token.kind is TokenKind.END or self.sees(")"):
-            raise self.error("a comparison, IN, LIKE or IS")
-        raise self.error("a condition", start)
+        raise self.error("a comparison, IN, LIKE or IS")
 
     def as_expression(self, node: Node, start: Token) -> Expression:
         if isinstance(node, Predicate):
@@ -208,9 +204,9 @@ class _Parser:
         node = self.prefix(level)
         while (found := self.binary_level()) is not None and found >= level:
             if found == OR:
-                node = Or(self.operands("OR", node, start, AND))
+                node = Or(self.operands("OR", node, AND))
             elif found == AND:
-                node = And(self.operands("AND", node, start, NOT))
+                node = And(self.operands("AND", node, NOT))
             elif found == COMPARISON:
                 node = self.comparison(self.as_expression(node, start))
             else:
@@ -223,10 +219,8 @@ class _Parser:
             return None
         return BINARY_LEVELS.get(token.value)
 
-    def operands(
-        self, keyword: str, first: Node, start: Token, level: int
-    ) -> tuple[Predicate, ...]:
-        found = [self.as_predicate(first, start)]
+    def operands(self, keyword: str, first: Node, level: int) -> tuple[Predicate, ...]:
+        found = [self.as_predicate(first)]
         while self.accept(keyword, TokenKind.KEYWORD):
             found.append(self.predicate(level))
         return tuple(found)
