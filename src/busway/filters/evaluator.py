@@ -129,23 +129,30 @@ class Compiler:
 
     def _comparison(self, node: Comparison) -> Decide:
         compare = COMPARERS[node.operator]
-        left = self.expression(node.left)
-        if isinstance(node.right, Constant | Parameter):
-            constant = self._constant(node.right)
-            operate, kinds = OPERATORS[node.operator]
-            kind = type(constant)
-            if kind in kinds:
-                # By far the most frequent comparison: a property with a constant of its own kind.
-                def decide(facts: MessageFacts) -> Truth:
-                    value = left(facts)
-                    if type(value) is kind:
-                        return operate(value, constant)
-                    return compare(value, constant)
-
-                return decide
+        left, right = self.expression(node.left), self.expression(node.right)
+        if not isinstance(node.right, Constant | Parameter):
+            return lambda facts: compare(left(facts), right(facts))
+        constant = self._constant(node.right)
+        operate, kinds = OPERATORS[node.operator]
+        kind = type(constant)
+        if kind not in kinds:
             return lambda facts: compare(left(facts), constant)
-        right = self.expression(node.right)
-        return lambda facts: compare(left(facts), right(facts))
+        # By far the most frequent comparison is that of a property with a constant of its own
+        # kind, so it gets by with few calls.
+        if isinstance(node.left, Property) and node.left.scope == "user":
+            key = property_key(node.left.name)
+
+            def decide_user(facts: MessageFacts) -> Truth:
+                value = facts.user.get(key, UNKNOWN)
+                return operate(value, constant) if type(value) is kind else compare(value, constant)
+
+            return decide_user
+
+        def decide(facts: MessageFacts) -> Truth:
+            value = left(facts)
+            return operate(value, constant) if type(value) is kind else compare(value, constant)
+
+        return decide
 
     def _exists(self, target: Property) -> Decide:
         if target.scope == "user":
