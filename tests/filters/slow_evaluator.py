@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from math import copysign
 from typing import Any
 from uuid import UUID
 
@@ -36,7 +37,7 @@ FALSE, UNKNOWN, TRUE = Fraction(0), Fraction(1, 2), Fraction(1)
 MISSING = object()
 
 
-class Failed(Exception):
+class UndecidedError(Exception):
     """The filter cannot be decided (RUL-4)."""
 
 
@@ -51,7 +52,7 @@ class World:
             if known.lower() == name.lower():
                 return value
         if scope == "sys":
-            raise Failed(name)
+            raise UndecidedError(name)
         return MISSING
 
     # Predicates
@@ -104,13 +105,13 @@ class World:
         text, pattern = self.value(node.operand), self.value(node.pattern)
         escape = "" if node.escape is None else self.value(node.escape)
         if pattern is not MISSING and pattern is not None and not isinstance(pattern, str):
-            raise Failed("pattern")
+            raise UndecidedError("pattern")
         if isinstance(pattern, str):
             symbols = symbols_of(pattern, escape)
         if pattern is MISSING or pattern is None or text is MISSING or text is None:
             return UNKNOWN
         if not isinstance(text, str):
-            raise Failed("text")
+            raise UndecidedError("text")
         return TRUE if naive_like(text, symbols) else FALSE
 
     # Expressions
@@ -125,7 +126,7 @@ class World:
             if name is MISSING or name is None:
                 return MISSING
             if not isinstance(name, str):
-                raise Failed("name")
+                raise UndecidedError("name")
             scope, dot, rest = name.partition(".")
             if dot and scope.lower() in ("sys", "user"):
                 return self.look_up(scope.lower(), rest)
@@ -155,9 +156,9 @@ def compare(operator: str, left: Any, right: Any) -> Fraction:
         if isinstance(left, float) or isinstance(right, float):
             left, right = float(left), float(right)
     elif type(left) is not type(right):
-        raise Failed("kinds")
+        raise UndecidedError("kinds")
     elif isinstance(left, bool | UUID | bytes) and operator not in ("=", "<>"):
-        raise Failed("order")
+        raise UndecidedError("order")
     if operator in ("=", "<>"):
         return Fraction(int((left == right) == (operator == "=")))
     less, equal = left < right, left == right
@@ -167,7 +168,7 @@ def compare(operator: str, left: Any, right: Any) -> Fraction:
 
 def within_int64(number: int) -> int:
     if number.bit_length() > 63 and number != -(2**63):
-        raise Failed("overflow")
+        raise UndecidedError("overflow")
     return number
 
 
@@ -180,7 +181,7 @@ def signed(operator: str, value: Any) -> Any:
         return -value if operator == "-" else value
     if isinstance(value, TimeSpan):
         return TimeSpan(within_int64(-value.ticks)) if operator == "-" else value
-    raise Failed("sign")
+    raise UndecidedError("sign")
 
 
 def calculated(operator: str, left: Any, right: Any) -> Any:
@@ -197,13 +198,13 @@ def calculated(operator: str, left: Any, right: Any) -> Any:
     times = (DateTime, TimeSpan)
     if isinstance(left, times) and isinstance(right, times) and operator in ("+", "-"):
         return moments(operator, left, right)
-    raise Failed("kinds")
+    raise UndecidedError("kinds")
 
 
 def integers(operator: str, left: int, right: int) -> int:
     if operator in ("/", "%"):
         if right == 0:
-            raise Failed("zero")
+            raise UndecidedError("zero")
         quotient = int(Fraction(left, right))  # int() of a fraction cuts toward zero
         return within_int64(quotient if operator == "/" else left - quotient * right)
     return within_int64({"+": left + right, "-": left - right, "*": left * right}[operator])
@@ -217,7 +218,7 @@ def floats(operator: str, left: float, right: float) -> float:
     if operator == "*":
         return left * right
     if right == 0:
-        raise Failed("zero")
+        raise UndecidedError("zero")
     if operator == "/":
         return left / right
     if abs(left) == float("inf"):
@@ -225,7 +226,7 @@ def floats(operator: str, left: float, right: float) -> float:
     if abs(right) == float("inf"):
         return left
     exact = Fraction(left) - int(Fraction(left) / Fraction(right)) * Fraction(right)
-    return float(exact)
+    return copysign(float(exact), left)  # a remainder of zero has a sign, too
 
 
 def moments(operator: str, left: Any, right: Any) -> Any:
@@ -237,9 +238,9 @@ def moments(operator: str, left: Any, right: Any) -> Any:
         return TimeSpan(within_int64(ticks))
     if kinds == (DateTime, TimeSpan):
         if not 0 <= ticks <= Decimal("3155378975999999999"):
-            raise Failed("calendar")
+            raise UndecidedError("calendar")
         return DateTime(ticks)
-    raise Failed("kinds")
+    raise UndecidedError("kinds")
 
 
 def symbols_of(pattern: str, escape: str) -> list[tuple[str, bool]]:
@@ -250,7 +251,7 @@ def symbols_of(pattern: str, escape: str) -> list[tuple[str, bool]]:
         if pattern[at] == escape:
             at += 1
             if at == len(pattern):
-                raise Failed("escape")
+                raise UndecidedError("escape")
             symbols.append((pattern[at], False))
         else:
             symbols.append((pattern[at], pattern[at] in "%_"))

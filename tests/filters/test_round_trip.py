@@ -11,7 +11,7 @@ from tests.filters.trees import expressions, predicates, properties
 from tests.filters.writing import write, write_action
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(predicates)
 def test_a_filter_that_is_written_reads_back_the_same(predicate: Predicate) -> None:
     text = write(predicate)

@@ -44,7 +44,7 @@ properties = st.one_of(
     st.builds(Property, st.just("user"), st.sampled_from(NAMES)),
     st.builds(Property, st.just("sys"), st.sampled_from(SYSTEM_NAMES)),
 )
-named = st.builds(NamedProperty, st.sampled_from(NAMES + ("sys.Label", "user.color")).map(Constant))
+named = st.builds(NamedProperty, st.sampled_from((*NAMES, "sys.Label", "user.color")).map(Constant))
 
 
 def _larger(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
@@ -67,10 +67,10 @@ expressions: st.SearchStrategy[Expression] = st.recursive(
 escapes = st.one_of(st.none(), st.just(Constant("!")))
 patterns = st.one_of(st.text("ab%_", max_size=5).map(Constant), properties)
 
+comparators = st.sampled_from(("=", "<>", ">", ">=", "<", "<="))
+
 leaves: st.SearchStrategy[Predicate] = st.one_of(
-    st.builds(
-        Comparison, st.sampled_from(("=", "<>", ">", ">=", "<", "<=")), expressions, expressions
-    ),
+    st.builds(Comparison, comparators, expressions, expressions),
     st.builds(IsNull, properties, st.booleans()),
     st.builds(
         In, expressions, st.lists(expressions, min_size=1, max_size=3).map(tuple), st.booleans()
