@@ -13,6 +13,7 @@ from enum import Enum
 from busway.cluster.catalog import Catalog
 from busway.config.entities import DeclaredQueue
 from busway.config.errors import ConfigError
+from busway.model.entities import Topic
 from busway.model.errors import BusError
 from busway.model.properties import check_update
 
@@ -50,6 +51,8 @@ def _check(declared: DeclaredQueue, catalog: Catalog) -> None:
 
 def _apply_one(declared: DeclaredQueue, catalog: Catalog, now_ms: int) -> Outcome:
     old = catalog.find(declared.path)
+    if isinstance(old, Topic):
+        raise ConfigError(f"{declared.where}: there is a topic of this name.")
     try:
         if old is None:
             catalog.create_queue(declared.queue, now_ms)
