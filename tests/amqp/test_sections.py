@@ -285,6 +285,25 @@ def test_a_message_of_a_topic_tells_the_number_that_it_had_there(codec: ModuleTy
 
 
 @each_codec
+@pytest.mark.parametrize("source", ["orders", "x" * 300, "Bestellungen-\u00fc"])
+def test_a_forwarded_dead_letter_says_where_it_comes_from(codec: ModuleType, source: str) -> None:
+    """DLQ-4: a string; the sender's own annotations stay as they are."""
+    delivery = deliver(codec, dead_letter_source=source, partition=3, enqueued_number=9)
+    _, after = codec.decode_composite(delivery)
+    section, after = codec.decode_value(delivery, after)
+    assert typed(section.value[Symbol("x-opt-deadletter-source")]) == typed(source)
+    assert section.value[Symbol("x-opt-partition-key")] == "key"
+    assert section.value[Symbol("mine")] == [1, 2]
+    assert delivery[after:] == BARE
+
+
+@each_codec
+def test_what_is_read_where_it_was_dead_lettered_has_no_source(codec: ModuleType) -> None:
+    """DLQ-5."""
+    assert b"deadletter-source" not in deliver(codec)
+
+
+@each_codec
 def test_a_delivery_always_has_a_header_with_a_delivery_count(codec: ModuleType) -> None:
     delivery = deliver(codec, header=0, ttl_ms=None)
     assert delivery.startswith(octets("00 53 70 c0 06 05 40 40 40 40 43"))
@@ -326,6 +345,7 @@ def test_a_lock_token_is_a_uuid_among_the_delivery_annotations(codec: ModuleType
     annotation_items=st.integers(0, 40),
     bare=st.binary(max_size=40),
     enqueued_number=st.integers(0, (1 << 63) - 1),
+    dead_letter_source=st.none() | st.text(max_size=400),
 )
 def test_both_codecs_write_the_same_delivery(**given: Any) -> None:
     first, second = (codec.encode_delivery(**given) for codec in CODECS.values())

@@ -252,6 +252,7 @@ def encode_delivery(
     uint32_t annotation_items,
     bytes bare not None,
     int64_t enqueued_number=0,
+    dead_letter_source=None,
 ):
     """The message that a receiver gets; see the pure function."""
     # The broker's own sections take less than 300 octets, whatever is given.
@@ -259,6 +260,9 @@ def encode_delivery(
     cdef Py_ssize_t at = 6
     cdef Py_ssize_t size_at
     cdef uint32_t items = 8 + annotation_items
+    if dead_letter_source is not None:
+        items += 2
+        annotations = dead_letter_annotation(dead_letter_source) + annotations
     cdef Py_ssize_t annotations_size = PyBytes_GET_SIZE(annotations)
     cdef Py_ssize_t bare_size = PyBytes_GET_SIZE(bare)
     cdef int64_t locked

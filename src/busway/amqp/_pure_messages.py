@@ -14,6 +14,7 @@ from busway.amqp._pure_composites import (
     read_list_extent,
 )
 from busway.amqp._pure_decoding import decode_within, malformed, skip, variable_extent
+from busway.amqp._pure_encoding import encode_string, encode_symbol
 from busway.amqp.errors import DECODE_ERROR, INVALID_FIELD, ProtocolError
 from busway.amqp.performatives import Header, Kind
 from busway.amqp.sections import (
@@ -268,13 +269,18 @@ def encode_delivery(
     annotation_items: int,
     bare: bytes,
     enqueued_number: int = 0,
+    dead_letter_source: str | None = None,
 ) -> bytes:
     """The message that a receiver gets (amqp.md, section 12).
 
     A lock token is written only where it is given: on the wire it is the delivery tag. The number
-    that it was enqueued with is 0 unless it came from a topic or by forwarding (SEQ-6).
+    that it was enqueued with is 0 unless it came from a topic or by forwarding (SEQ-6). Where
+    it was dead-lettered is said only of what was forwarded from there (DLQ-4, DLQ-5).
     """
     own = 8
+    if dead_letter_source is not None:
+        own += 2
+        annotations = dead_letter_annotation(dead_letter_source) + annotations
     after = annotations
     if partition is not None:
         own += 2
@@ -320,6 +326,15 @@ def _with_enqueued_number(broker: bytes, number: int) -> bytes:
     size = int.from_bytes(broker[4:8], "big") + len(numbered) - len(_NO_ENQUEUE_SEQUENCE_NUMBER)
     before, _, after = broker.rpartition(_NO_ENQUEUE_SEQUENCE_NUMBER)
     return b"".join((before[:4], size.to_bytes(4, "big"), before[8:], numbered, after))
+
+
+@lru_cache(maxsize=256)
+def dead_letter_annotation(source: str) -> bytes:
+    """The pair that names the entity; a namespace has few that forward dead letters."""
+    out = bytearray()
+    encode_symbol(out, "x-opt-deadletter-source")
+    encode_string(out, source)
+    return bytes(out)
 
 
 @lru_cache(maxsize=1024)
