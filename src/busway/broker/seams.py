@@ -127,6 +127,8 @@ class SettlementKind(Enum):
     DEAD_LETTER = "dead-letter"
     RELEASE = "release"
 
+    __hash__ = object.__hash__  # an enumeration's own is Python, and asked for every settlement
+
 
 @dataclass(frozen=True, slots=True)
 class Settlement:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from busway.broker.seams import Grant, Replies
 from busway.model.errors import BusError
-from busway.model.message import Message, MessageState
+from busway.model.message import ACTIVE, DEFERRED, Message, MessageState
 from busway.store.base import (
     Batch,
     Counters,
@@ -215,11 +215,11 @@ class Stage:
         if counters is None:
             counters = self._counters_of(sub_queue)
         counters.bytes += size
-        if state is MessageState.ACTIVE:
+        if state is ACTIVE:
             counters.active += count
             if sub_queue.sessions is not None:
                 self._count_in_session(sub_queue, message, count)
-        elif state is MessageState.DEFERRED:
+        elif state is DEFERRED:
             counters.deferred += count
         else:
             counters.scheduled += count

@@ -15,7 +15,7 @@ from busway.broker.seams import Grant, Watcher
 from busway.broker.sessions import SessionTable
 from busway.broker.staging import Change
 from busway.broker.window import WindowBudget
-from busway.model.message import Message, MessageState
+from busway.model.message import ACTIVE, Message
 from busway.store.base import Counters, SubQueueKey
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class SubQueue:
 
     def adopt(self, message: Message) -> None:
         """A message that was in the store only is now in memory, too."""
-        if message.state is MessageState.ACTIVE:
+        if message.state is ACTIVE:
             self.line_of(message.session_id).adopt(message)
         else:
             self.known[message.number] = message
@@ -186,7 +186,7 @@ class SubQueue:
     def arrived(self, message: Message) -> None:
         if message.expires_ms is not None:
             self._partition.expiry_due(message.expires_ms)
-        if message.state is MessageState.ACTIVE:
+        if message.state is ACTIVE:
             line = self.line_of(message.session_id)
             line.arrived(message)
             if self.sessions is not None:
@@ -203,7 +203,7 @@ class SubQueue:
     def updated(self, message: Message, change: Change) -> None:
         if message.lock_token is not None:
             self.locks.drop(message)
-        if change.state is not MessageState.ACTIVE:
+        if change.state is not ACTIVE:
             del self.known[message.number]  # deferred: only its number brings it back (DEF-1)
             return
         message.staged = None
@@ -228,7 +228,7 @@ class SubQueue:
 
     def released(self, message: Message) -> None:
         """Neither locked nor marked any more."""
-        if message.state is MessageState.ACTIVE:
+        if message.state is ACTIVE:
             self._offer(message)
         else:
             message.staged = self
