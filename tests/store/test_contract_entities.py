@@ -342,16 +342,16 @@ class TestDuplicates:
 
     def test_many_that_are_over_are_forgotten_in_steps(self, owner: Owner) -> None:
         many = 2 * FORGET_ROWS + 10
-        owner.commit(duplicates=[DuplicateMark(MAIN, digest(v), 5) for v in range(many)])
-        kept = DuplicateMark(MAIN, digest(many), 99)
-        owner.commit(duplicates=[kept], time_ms=6)
+        owner.commit(duplicates=[DuplicateMark(MAIN, digest(v), 5_000) for v in range(many)])
+        kept = DuplicateMark(MAIN, digest(many), 9_000)
+        owner.commit(duplicates=[kept], time_ms=6_000)
         left = [
             len(owner.store.read_duplicates(MAIN, digest(FORGET_ROWS - 1), 0)),
             len(owner.store.read_duplicates(MAIN, digest(2 * FORGET_ROWS - 1), 0)),
         ]
         assert left == [FORGET_ROWS, 11]
         for _ in range(3):
-            owner.commit(time_ms=6)
+            owner.commit(time_ms=6_000)
         assert owner.store.read_duplicates(MAIN, b"", 0) == [kept]
 
 
@@ -450,6 +450,16 @@ class TestPurging:
         owner.commit(purges=[MAIN])
         owner.commit()
         assert owner.numbers() == [number(PURGE_ROWS + 1), number(PURGE_ROWS + 2)]
+
+    @pytest.mark.parametrize("state", [ACTIVE, SCHEDULED])
+    def test_an_owner_that_counts_messages_need_not_ask_once_too_often(
+        self, owner: Owner, state: MessageState
+    ) -> None:
+        puts = [(MAIN, message(counter, state=state)) for counter in range(1, PURGE_ROWS + 1)]
+        owner.commit(puts=puts)
+        owner.commit(purges=[MAIN])
+        owner.commit()
+        assert [record.slot for record in owner.store.open().sub_queues] == [DEAD]
 
     def test_messages_of_every_state_are_forgotten(self, owner: Owner) -> None:
         states = [ACTIVE, DEFERRED, SCHEDULED] * 3
