@@ -20,7 +20,7 @@ from busway.broker.seams import Entities
 from busway.cluster.catalog import Catalog, CatalogError, Change, StoreStanding
 from busway.cluster.catalog_rows import description_of, entity_of_row
 from busway.gateway.auth import AccessRules
-from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, EntityStatus, Queue
+from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, EntityStatus, Queue, Topic
 from busway.model.errors import (
     ENTITY_ALREADY_EXISTS,
     ENTITY_COUNT_EXCEEDED,
@@ -299,7 +299,7 @@ class TestListeners:
         told: list[Change] = []
         stop = catalog.listen(told.append)
         catalog.listen(lambda change: seen.append(catalog.find("orders")))
-        seen: list[Queue | None] = []
+        seen: list[Queue | Topic | None] = []
         made = catalog.create_queue(Queue(path="orders"))
         changed = catalog.update(replace(made, status=EntityStatus.DISABLED))
         catalog.delete("orders")

@@ -26,7 +26,7 @@ from busway.model.names import (
     resource_path,
 )
 
-AnyEntity = TypeVar("AnyEntity", Queue, Topic, Subscription)
+AnyEntity = TypeVar("AnyEntity", bound=Entity)
 
 
 class Kind(Enum):
