@@ -99,11 +99,11 @@ class RuleBook:
     ) -> list[Rule]:
         """New rules as they will be kept. Raises `BusError` if the subscription cannot get them."""
         prepared = [_prepared(rule, now_ms) for rule in rules]
-        taken = set(self._rules.get(subscription.incarnation, ()))
+        names: set[str] = set()
         for rule in prepared:
-            if name_key(rule.name) in taken:
+            if name_key(rule.name) in names or self.find(subscription, rule.name) is not None:
                 raise BusError(ENTITY_ALREADY_EXISTS, uri=rule_uri(subscription, rule.name))
-            taken.add(name_key(rule.name))
+            names.add(name_key(rule.name))
         self._check_room(topic, subscription, prepared)
         return prepared
 
