@@ -8,15 +8,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
 from heapq import merge
-from typing import Any
 
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
 from busway.store import sqlite_schema as schema
 from busway.store.base import READ_ROWS_MAX, DuplicateMark, Expiring, ExpiryPage
-
-_ACTIVE = MessageState.ACTIVE
 
 
 def read_page(
@@ -34,33 +30,39 @@ def read_page(
         return []
     limit = min(rows, READ_ROWS_MAX)
     span = (schema.place_of(slot, first_counter), schema.place_of(slot, -1), limit)
-    waiting_span = (span[0] + schema.WAITING, span[1] + schema.WAITING, limit)
-    reads: list[tuple[str, tuple[Any, ...]]] = []
-    if session_id is None:
-        if state is None:
-            reads = [(schema.READ_RANGE, waiting_span), (schema.READ_RANGE, span)]
-        elif state is _ACTIVE:
-            reads = [(schema.READ_RANGE, span)]
-        else:
-            reads = [(schema.READ_WAITING, (int(state), *waiting_span))]
-    else:
-        if state is None or state is _ACTIVE:
-            reads = [(schema.READ_SESSION_RANGE, (session_id, *span))]
-        if state is None:
-            reads.append((schema.READ_SESSION_RANGE, (session_id, *waiting_span)))
-        elif state is not _ACTIVE:
-            reads = [(schema.READ_SESSION_WAITING, (session_id, int(state), *waiting_span))]
-    with ExitStack() as stack:  # ends the reads: an open one keeps the log from being reused
-        cursors = [stack.enter_context(closing(connection.execute(*read))) for read in reads]
-        found = cursors[0] if len(cursors) == 1 else merge(*cursors, key=_place)
-        messages: list[Message] = []
+    statements = _statements(state, session_id, span)
+    cursors = [connection.execute(*each) for each in statements]
+    found = cursors[0] if len(cursors) == 1 else merge(*cursors, key=_place)
+    messages: list[Message] = []
+    try:
         for row in found:
             message = schema.message_of(row, partition)
             messages.append(message)
             size -= message.size
             if size <= 0 or len(messages) == limit:
                 break
+    finally:
+        for cursor in cursors:
+            cursor.close()  # ends the read: an open one keeps the log from being reused
     return messages
+
+
+def _statements(
+    state: MessageState | None, session_id: str | None, span: tuple[int, int, int]
+) -> list[tuple[str, tuple[schema.Bound, ...]]]:
+    """What to read: active messages and those that wait lie in two ranges, each in order."""
+    first, last, limit = span
+    waiting = (first + schema.WAITING, last + schema.WAITING, limit)
+    statement, of_session = schema.READ_RANGE, list[schema.Bound]()
+    if session_id is not None:
+        statement, of_session = schema.READ_SESSION_RANGE, [session_id]
+    if state is None:
+        return [(statement, (*of_session, *each)) for each in (waiting, span)]
+    if state is MessageState.ACTIVE:
+        return [(statement, (*of_session, *span))]
+    if session_id is None:
+        return [(schema.READ_WAITING, (int(state), *waiting))]
+    return [(schema.READ_SESSION_WAITING, (session_id, int(state), *waiting))]
 
 
 def _place(row: tuple[int, ...]) -> int:

@@ -84,6 +84,7 @@ CREATE TABLE messages (
     id INTEGER PRIMARY KEY,
     state INTEGER NOT NULL,
     expires_ms INTEGER,
+    session_id TEXT,
     delivery_count INTEGER NOT NULL,
     enqueued_ms INTEGER NOT NULL,
     ttl_ms INTEGER,
@@ -93,7 +94,6 @@ CREATE TABLE messages (
     enqueued_number INTEGER NOT NULL DEFAULT 0,
     hops INTEGER NOT NULL DEFAULT 0,
     body_id INTEGER,
-    session_id TEXT,
     changes BLOB,
     dead_letter_source TEXT,
     destination TEXT,
@@ -144,6 +144,9 @@ CREATE TABLE transactions (
 CREATE INDEX transactions_over ON transactions (until_ms);
 COMMIT;
 """
+# What indexes look at comes first in a row, and what is large last: SQLite finds a column by
+# reading the lengths of those before it, at every insert and delete.
+#
 # The indexes `waiting` and `in_session` end in the row's id, as every index of SQLite does: their
 # order is (state, id) and (session_id, id). An active message without expiry and session is in no
 # index. What changes often and is small (`copies`, `sessions`) lies apart from what is large and
@@ -180,9 +183,9 @@ DELETE_SUB_QUEUE: Final = "DELETE FROM sub_queues WHERE slot = ?"
 # --- messages ------------------------------------------------------------------------------------
 
 _COLUMNS = (
-    "id, state, expires_ms, delivery_count, enqueued_ms, ttl_ms, header, annotation_items, size,"
-    " enqueued_number, hops, body_id, session_id, changes, dead_letter_source, destination,"
-    " annotations, CASE WHEN body_id IS NULL THEN bare"
+    "id, state, expires_ms, session_id, delivery_count, enqueued_ms, ttl_ms, header,"
+    " annotation_items, size, enqueued_number, hops, body_id, changes, dead_letter_source,"
+    " destination, annotations, CASE WHEN body_id IS NULL THEN bare"
     " ELSE (SELECT bodies.bare FROM bodies WHERE bodies.id = body_id) END"
 )
 # Binding None costs the driver about 0.5 us, an integer 0.1: what is absent is bound as a value
@@ -199,9 +202,8 @@ INSERT_PLAIN_MESSAGE: Final = (
 )
 """What most messages are when they come: nothing in it but what every message has."""
 INSERT_MESSAGE: Final = (
-    "INSERT INTO messages VALUES (?, ?, nullif(?, -1), ?, ?, nullif(?, -1), ?, ?, ?, ?, ?,"
-    " nullif(?, -1), nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0),"
-    " nullif(?, 0))"
+    "INSERT INTO messages VALUES (?, ?, nullif(?, -1), nullif(?, 0), ?, ?, nullif(?, -1), ?, ?, ?,"
+    " ?, ?, nullif(?, -1), nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0))"
 )
 DELETE_MESSAGE: Final = "DELETE FROM messages WHERE id = ?"
 UPDATE_MESSAGE: Final = (
@@ -334,6 +336,7 @@ Bound = int | str | bytes
 MessageRow = tuple[Bound, ...]
 
 _STATES = tuple(MessageState)
+_ACTIVE = MessageState.ACTIVE
 
 
 def place_of(slot: int, number: int) -> int:
@@ -342,25 +345,25 @@ def place_of(slot: int, number: int) -> int:
 
 def row_id(slot: int, number: int, state: MessageState) -> int:
     place = slot << COUNTER_BITS | number & ROW_COUNTER_MASK
-    return place if state is MessageState.ACTIVE else place + WAITING
+    return place if state is _ACTIVE else place + WAITING
 
 
-def is_plain(message: Message) -> bool:
-    """Whether `plain_row_of` says all of it."""
-    return (
-        message.session_id is None
-        and message.body_id is None
-        and message.changes is None
-        and not message.enqueued_number
-        and not message.hops
-        and message.destination is None
-        and message.dead_letter_source is None
-        and message.state is MessageState.ACTIVE
-    )
+def plain_row_of(slot: int, message: Message) -> MessageRow | None:
+    """A row for `INSERT_PLAIN_MESSAGE`; None if it would not say all of the message.
 
-
-def plain_row_of(slot: int, message: Message) -> MessageRow:
-    """A row to insert. Called for most messages, so it calls nothing that it can do itself."""
+    Called for every message, so it calls nothing that it can do itself.
+    """
+    if (
+        message.session_id is not None
+        or message.body_id is not None
+        or message.changes is not None
+        or message.enqueued_number
+        or message.hops
+        or message.destination is not None
+        or message.dead_letter_source is not None
+        or message.state is not _ACTIVE
+    ):
+        return None
     expires_ms, ttl_ms = message.expires_ms, message.ttl_ms
     return (
         slot << COUNTER_BITS | message.number & ROW_COUNTER_MASK,
@@ -378,11 +381,12 @@ def plain_row_of(slot: int, message: Message) -> MessageRow:
 
 
 def row_of(slot: int, message: Message) -> MessageRow:
-    body_id, session_id = message.body_id, message.session_id
+    body_id = message.body_id
     return (
         row_id(slot, message.number, message.state),
         int(message.state),  # an IntEnum would be adapted by the driver, which is slow
         present_time(message.expires_ms),
+        present_text(message.session_id),
         message.delivery_count,
         message.enqueued_ms,
         present_time(message.ttl_ms),
@@ -392,7 +396,6 @@ def row_of(slot: int, message: Message) -> MessageRow:
         message.enqueued_number,
         message.hops,
         ABSENT_BODY if body_id is None else body_id,
-        ABSENT_DATA if session_id is None else session_id,
         present_bytes(message.changes),
         present_text(message.dead_letter_source),
         present_text(message.destination),
@@ -418,16 +421,16 @@ def message_of(row: tuple[Any, ...], partition: int) -> Message:
         number=partition << PARTITION_SHIFT | row[0] & ROW_COUNTER_MASK,
         state=_STATES[row[1]],
         expires_ms=row[2],
-        delivery_count=row[3],
-        enqueued_ms=row[4],
-        ttl_ms=row[5],
-        header=row[6],
-        annotation_items=row[7],
-        size=row[8],
-        enqueued_number=row[9],
-        hops=row[10],
-        body_id=row[11],
-        session_id=row[12],
+        session_id=row[3],
+        delivery_count=row[4],
+        enqueued_ms=row[5],
+        ttl_ms=row[6],
+        header=row[7],
+        annotation_items=row[8],
+        size=row[9],
+        enqueued_number=row[10],
+        hops=row[11],
+        body_id=row[12],
         changes=row[13],
         dead_letter_source=row[14],
         destination=row[15],

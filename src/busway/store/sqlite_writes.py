@@ -183,14 +183,14 @@ def _update_messages(connection: sqlite3.Connection, updates: Sequence[Update]) 
 
 
 def _put_messages(connection: sqlite3.Connection, batch: Batch) -> None:
-    is_plain, plain_row_of = schema.is_plain, schema.plain_row_of
     plain: list[schema.MessageRow] = []
     others: list[tuple[int, Message]] = []
-    for put in batch.puts:
-        if is_plain(put[1]):
-            plain.append(plain_row_of(*put))
+    for slot, message in batch.puts:
+        row = schema.plain_row_of(slot, message)
+        if row is not None:
+            plain.append(row)
         else:
-            others.append(put)
+            others.append((slot, message))
     if plain:
         connection.executemany(schema.INSERT_PLAIN_MESSAGE, plain)
     if others:
