@@ -396,9 +396,9 @@ class TestRules:
         copies = catalog.topic_rules(topic.incarnation).route(Message(bare=bare, size=len(bare)))
         assert [copy.subscription for copy in copies] == [audit.incarnation] * 2
         unchanged, tagged = copies
-        assert (unchanged.bare, unchanged.session_id, unchanged.error) == (None, None, None)
-        assert tagged.bare is not None
-        assert b"RuleName" in tagged.bare
+        assert (unchanged.rewritten, unchanged.error) == (None, None)
+        assert tagged.rewritten is not None
+        assert b"RuleName" in tagged.rewritten.bare
         assert (tagged.session_id, tagged.error) == ("s1", None)
 
     def test_a_filter_that_fails_says_why(
@@ -409,7 +409,7 @@ class TestRules:
         catalog.update_rule(audit, replace(rule, name="$Default"))
         bare = encode_message(application_properties={"a": 1}, data=b"")
         (copy,) = catalog.topic_rules(topic.incarnation).route(Message(bare=bare, size=len(bare)))
-        assert copy.bare is None
+        assert copy.rewritten is None
         assert copy.error is not None
         assert copy.error[0] == "FilterException"
 

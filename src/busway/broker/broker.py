@@ -8,7 +8,7 @@ read again from the store, so what is served is always what is there (D-3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from busway.broker.commits import CommitWay, WayState
 from busway.broker.dues import Dues
@@ -32,7 +32,6 @@ from busway.broker.seams import (
     Settlement,
     StorePort,
     Timer,
-    TopicRules,
     TransferSource,
     Watcher,
 )
@@ -63,6 +62,9 @@ from busway.store.base import (
     SubQueueKind,
     TransactionMark,
 )
+
+if TYPE_CHECKING:
+    from busway.filters.rules import TopicRules
 
 T = TypeVar("T")
 

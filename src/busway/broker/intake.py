@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from busway.amqp.sections import merge_changes
 from busway.broker import dead_letters
 from busway.broker.duplicates import DuplicateHistory
 from busway.broker.partition import Partition
-from busway.broker.seams import Replies, TopicRules, TransferSource
+from busway.broker.seams import Replies, TransferSource
 from busway.broker.staging import Change, Stage, changed_copy
 from busway.broker.sub_queue import SubQueue
 from busway.model.entities import Entity, Queue, Subscription, Topic
@@ -22,6 +22,10 @@ from busway.model.errors import QUOTA_EXCEEDED, SEND_DISABLED, BusError
 from busway.model.limits import FORWARDING_HOPS_MAX
 from busway.model.message import Message, MessageState, counter_of
 from busway.store.base import SubQueueKey, SubQueueKind, TransferMark
+
+if TYPE_CHECKING:
+    from busway.filters.actions import Rewritten
+    from busway.filters.rules import TopicRules
 
 BODY_SHIFT = 44
 """A shared body's id: the topic's slot, then the counter of the topic's number."""
@@ -190,7 +194,7 @@ class Intake:
         message.number = number
         message.enqueued_ms = now_ms
         copies = self._owner.topic_rules(topic.incarnation).route(message)
-        shared = sum(1 for copy in copies if copy.bare is None)
+        shared = sum(1 for copy in copies if copy.rewritten is None)
         body_id = None
         if shared > 1:
             slot = partition.sub_queue(SubQueueKind.MAIN).slot
@@ -201,9 +205,7 @@ class Intake:
             subscription = self._owner.entity(copy.subscription)
             assert isinstance(subscription, Subscription)
             target = self._owner.partition(copy.subscription, partition.index)
-            one = _copy_for(message, copy.bare, body_id, ttl_ms)
-            if copy.session_id is not None:
-                one.session_id = copy.session_id
+            one = _copy_for(message, copy.rewritten, body_id, ttl_ms)
             if copy.error is None:
                 self._place(stage, target, subscription, one, now_ms)
             elif subscription.dead_lettering_on_filter_errors:
@@ -278,6 +280,8 @@ class Intake:
 def _arriving(message: Message) -> Message:
     """A forwarded message as it begins at its destination (FWD-2, DLQ-4)."""
     change = Change(MessageState.ACTIVE, 0, None, message.changes)
+    if message.state is MessageState.SCHEDULED:  # its time is looked at again there (RUL-7)
+        change = Change(MessageState.SCHEDULED, 0, message.expires_ms, message.changes)
     arriving = changed_copy(message, change)
     arriving.enqueued_number = message.enqueued_number or message.number
     arriving.hops = message.hops + 1
@@ -288,17 +292,21 @@ def _arriving(message: Message) -> Message:
 
 
 def _copy_for(
-    message: Message, bare: bytes | None, body_id: int | None, ttl_ms: int | None
+    message: Message, rewritten: Rewritten | None, body_id: int | None, ttl_ms: int | None
 ) -> Message:
+    """What one subscription gets: the message as it was sent, or as a rule's action left it."""
     change = Change(MessageState.ACTIVE, 0, None, message.changes)
     one = changed_copy(message, change)
     one.enqueued_number = message.number
     one.ttl_ms = ttl_ms
-    if bare is None:
+    if rewritten is None:
         one.body_id = body_id
     else:
-        one.bare = bare
-        one.size = message.size - len(message.bare) + len(bare)
+        one.bare = rewritten.bare
+        one.size = rewritten.size
+        one.changes = None  # they are in it already
+        one.session_id = rewritten.session_id
+        one.ttl_ms = _smaller(rewritten.ttl_ms, ttl_ms)
     return one
 
 

@@ -6,15 +6,18 @@ scheduler and virtual time (D-35). Everything is a callback: no coroutine, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.message import Message
 from busway.store.base import MessagingStore, StoreError, SubQueueKey
+
+if TYPE_CHECKING:
+    from busway.filters.rules import TopicRules
 
 T = TypeVar("T")
 
@@ -47,38 +50,13 @@ class StorePort(Protocol):
         """Run `operation` on the store after all earlier ones; hand its outcome to `done`."""
 
 
-class RuleCopy(Protocol):
-    """What one subscription gets of a message sent to its topic (RUL-2)."""
-
-    @property
-    def subscription(self) -> int:
-        """Its incarnation."""
-
-    @property
-    def bare(self) -> bytes | None:
-        """The copy as a rule's action has changed it; None if it is as it was sent."""
-
-    @property
-    def session_id(self) -> str | None:
-        """The session that an action has given it; None if none has."""
-
-    @property
-    def error(self) -> tuple[str, str] | None:
-        """Reason and description, if a filter or action failed (RUL-4)."""
-
-
-class TopicRules(Protocol):
-    """The rules of all subscriptions of a topic, compiled."""
-
-    def route(self, message: Message) -> Sequence[RuleCopy]: ...
-
-
 class Entities(Protocol):
     """What the catalog knows, by incarnation; the newest version, None once deleted (D-16)."""
 
     def get(self, incarnation: int) -> Entity | None: ...
 
-    def topic_rules(self, incarnation: int) -> TopicRules: ...
+    def topic_rules(self, incarnation: int) -> TopicRules:
+        """The rules of all its subscriptions, compiled; raises *not found* once it is deleted."""
 
 
 class TransferSource(NamedTuple):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from busway.cluster.admission import (
@@ -26,7 +26,7 @@ from busway.cluster.admission import (
 from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
 from busway.cluster.entity_index import EntityIndex
 from busway.cluster.idleness import Idleness
-from busway.cluster.rule_book import DEFAULT_RULES, NewIdSource, Routing, RuleBook
+from busway.cluster.rule_book import DEFAULT_RULES, NewIdSource, RuleBook
 from busway.cluster.store_register import StoreStanding, compare
 from busway.model.entities import (
     ALL_RIGHTS,
@@ -45,6 +45,9 @@ from busway.model.limits import ACCESS_RULES_MAX, TIERS
 from busway.model.names import NAMESPACE_NAME, SUBSCRIPTIONS_NODE, check_name, name_key
 from busway.model.partitioning import place
 from busway.model.properties import AnyEntity, check_update, normalise, validate
+
+if TYPE_CHECKING:
+    from busway.filters.rules import TopicRules
 
 __all__ = ["Catalog", "CatalogError", "Change", "RuleChange", "StoreStanding", "Tombstone"]
 
@@ -311,9 +314,9 @@ class Catalog(EntityIndex):
 
     # --- Rules of subscriptions ------------------------------------------------------------------
 
-    def topic_rules(self, incarnation: int) -> Routing:
+    def topic_rules(self, incarnation: int) -> TopicRules:
         """The rules of all subscriptions of this topic, compiled, as they are now (RUL-6)."""
-        return self._rules.routing(incarnation)
+        return self._rules.topic_rules(incarnation)
 
     def rules(self, subscription: Subscription) -> list[Rule]:
         """In the order in which they were made."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from busway.model.entities import CorrelationFilter, Rule, SqlFilter, Subscription, Topic
@@ -22,11 +22,10 @@ from busway.model.errors import (
     BusError,
 )
 from busway.model.limits import CORRELATION_FILTERS_PER_TOPIC_MAX, SQL_FILTERS_PER_TOPIC_MAX
-from busway.model.message import Message
 from busway.model.names import DEFAULT_RULE, name_key
 
 if TYPE_CHECKING:
-    from busway.filters.rules import Copy, TopicRules
+    from busway.filters.rules import TopicRules
 
 NewIdSource = Callable[[], UUID]
 """Where `newid()` gets its values from."""
@@ -35,56 +34,20 @@ DEFAULT_RULES = (Rule(name=DEFAULT_RULE),)
 """Of a subscription that is created without others (RUL-1)."""
 
 
-class RoutedCopy(NamedTuple):
-    """`RuleCopy` of the broker's seams."""
-
-    subscription: int
-    bare: bytes | None = None
-    session_id: str | None = None
-    error: tuple[str, str] | None = None
-
-
-class Routing:
-    """`TopicRules` of the broker's seams: compiled rules, and their copies in its words."""
-
-    def __init__(self, rules: TopicRules) -> None:
-        self.rules = rules
-        self._unchanged: dict[int, RoutedCopy] = {}
-        """The copy that most messages get, made once."""
-
-    def route(self, message: Message) -> list[RoutedCopy]:
-        return [self._routed(copy) for copy in self.rules.route(message)]
-
-    def _routed(self, copy: Copy) -> RoutedCopy:
-        rewritten = copy.rewritten
-        if rewritten is not None:
-            return RoutedCopy(copy.subscription, rewritten.bare, rewritten.session_id, copy.error)
-        if copy.error is not None:
-            return RoutedCopy(copy.subscription, error=copy.error)
-        routed = self._unchanged.get(copy.subscription)
-        if routed is None:
-            routed = self._unchanged[copy.subscription] = RoutedCopy(copy.subscription)
-        return routed
-
-    def drop(self, subscription: int) -> None:
-        self.rules.drop(subscription)
-        self._unchanged.pop(subscription, None)
-
-
 class RuleBook:
     def __init__(self, new_id: NewIdSource) -> None:
         self._new_id = new_id
         self._rules: dict[int, dict[str, Rule]] = {}
         """By incarnation of the subscription, then by name, in the order of their making."""
-        self._topics: dict[int, Routing] = {}
+        self._topics: dict[int, TopicRules] = {}
 
     # --- Looking up ------------------------------------------------------------------------------
 
-    def routing(self, topic: int) -> Routing:
-        routing = self._topics.get(topic)
-        if routing is None:
+    def topic_rules(self, topic: int) -> TopicRules:
+        rules = self._topics.get(topic)
+        if rules is None:
             raise BusError(NOT_FOUND, uri=f"topic {topic}")
-        return routing
+        return rules
 
     def rules(self, subscription: Subscription) -> list[Rule]:
         return list(self._rules.get(subscription.incarnation, {}).values())
@@ -125,7 +88,7 @@ class RuleBook:
 
     def _check_room(self, topic: Topic, subscription: Subscription, rules: Sequence[Rule]) -> None:
         """LIM-7."""
-        there = self.routing(topic.incarnation).rules
+        there = self.topic_rules(topic.incarnation)
         correlated = sum(map(_is_correlation, rules))
         sql = len(rules) - correlated
         for counted, new, count, limit in (
@@ -152,24 +115,24 @@ class RuleBook:
     def add_topic(self, topic: Topic) -> None:
         from busway.filters.rules import TopicRules
 
-        self._topics.setdefault(topic.incarnation, Routing(TopicRules(self._new_id)))
+        self._topics.setdefault(topic.incarnation, TopicRules(self._new_id))
 
     def drop_topic(self, topic: Topic) -> None:
         self._topics.pop(topic.incarnation, None)
 
     def drop(self, subscription: Subscription) -> None:
         self._rules.pop(subscription.incarnation, None)
-        if (routing := self._topics.get(subscription.topic_incarnation)) is not None:
-            routing.drop(subscription.incarnation)
+        if (rules := self._topics.get(subscription.topic_incarnation)) is not None:
+            rules.drop(subscription.incarnation)
 
     def put(self, subscription: Subscription, rule: Rule) -> None:
         incarnation = subscription.incarnation
-        self.routing(subscription.topic_incarnation).rules.add(incarnation, rule)
+        self.topic_rules(subscription.topic_incarnation).add(incarnation, rule)
         self._rules.setdefault(incarnation, {})[name_key(rule.name)] = rule
 
     def remove(self, subscription: Subscription, rule: Rule) -> None:
         incarnation = subscription.incarnation
-        self.routing(subscription.topic_incarnation).rules.remove(incarnation, rule.name)
+        self.topic_rules(subscription.topic_incarnation).remove(incarnation, rule.name)
         del self._rules[incarnation][name_key(rule.name)]
 
 
