@@ -32,7 +32,7 @@ class Shelf(Protocol):
 
 
 class Line:
-    __slots__ = ("_grants", "_shelf", "in_store", "paging", "session_id", "window")
+    __slots__ = ("_grants", "_shelf", "held_back", "in_store", "paging", "session_id", "window")
 
     def __init__(
         self, shelf: Shelf, budget: WindowBudget, in_store: int, session_id: str | None = None
@@ -42,6 +42,9 @@ class Line:
         self.in_store = in_store
         """Active messages that are not in memory."""
         self.paging = False
+        self.held_back = 0
+        """Messages of a holder that is gone, whose outcome is not known yet: until it is, nothing
+        is delivered, or later ones would overtake them (SES-4)."""
         self._shelf = shelf
         self._grants: deque[Grant] = deque()
         """Grants that wait for a page of the store."""
@@ -54,6 +57,9 @@ class Line:
 
     def grant(self, grant: Grant) -> None:
         """Deliver what there is; wait only for what the store still has; then say *finished*."""
+        if self.held_back:
+            self._grants.append(grant)
+            return
         self._shelf.serve(self, grant)
         if grant.left == 0:
             if grant.reserved == 0:
@@ -80,6 +86,8 @@ class Line:
 
     def serve_waiting(self) -> None:
         """Something may have become ready."""
+        if self.held_back:
+            return
         grants = self._grants
         while grants and len(self.window):
             grant = grants[0]

@@ -92,8 +92,11 @@ class LockTable:
         self._expire_at(message, message.lock_token, now_ms + duration_ms, duration_ms)
         return message.locked_until_ms
 
-    def drop(self, message: Message) -> None:
-        """The message is settled, released, or its lock has run out."""
+    def drop(self, message: Message) -> SessionLock | None:
+        """The message is settled, released, or its lock has run out.
+
+        Gives the session lock that it was delivered under, if it was under one.
+        """
         assert message.lock_token is not None
         token = message.lock_token
         del self._held[token]
@@ -101,7 +104,7 @@ class LockTable:
         session = self._sessions.pop(token, None)
         if session is not None:
             del session.held[token]
-            return
+            return session
         for queue in self._expiries.values():
             while queue and _stale(queue[0]):
                 queue.popleft()
@@ -109,6 +112,7 @@ class LockTable:
                 fresh = [entry for entry in queue if not _stale(entry)]
                 queue.clear()
                 queue.extend(fresh)
+        return None
 
     def expired(self, now_ms: int) -> list[Message]:
         """Messages whose lock has run out and whose settlement is not already on its way (D-1)."""

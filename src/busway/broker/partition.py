@@ -183,17 +183,19 @@ class Partition:
     def locked(self, sub_queue: SubQueue, token: bytes) -> Message:
         """The message that this token locks; raises when the lock is lost (LOCK-5)."""
         message = sub_queue.locks.get(token)
-        if sub_queue.sessions is not None:
-            if message is None or not sub_queue.sessions.holds(message):
-                raise BusError(SESSION_LOCK_LOST)
-        elif message is None or (
-            message.locked_until_ms <= self._owner.now_ms() and message.staged is None
-        ):
-            raise BusError(LOCK_LOST)
+        sessions = sub_queue.sessions
+        lock: Message | SessionLock | None = message
+        if sessions is not None and message is not None:
+            lock = sessions.lock_of(message)  # SES-5: the session's time is the message's
+        if message is None or lock is None or self._is_over(lock, message):
+            raise BusError(LOCK_LOST if sessions is None else SESSION_LOCK_LOST)
         return message
 
     def stage_settlement(
         self, sub_queue: SubQueue, message: Message, settlement: Settlement
+    def _is_over(self, lock: Message | SessionLock, message: Message) -> bool:
+        return lock.locked_until_ms <= self._owner.now_ms() and message.staged is None
+
     ) -> Stage | None:
         """Stage what becomes of a locked message; None if there is nothing to commit (D-5)."""
         outcome = MOVES[message.state][settlement.kind]
@@ -209,7 +211,7 @@ class Partition:
 
     def release(self, sub_queue: SubQueue, message: Message) -> None:
         """Unlock without counting the delivery (DLV-1); nothing to commit (D-5)."""
-        sub_queue.locks.drop(message)
+        sub_queue.unlock(message)
         if self._expired(message):
             self.expire(sub_queue, message)  # TTL-5
         else:

@@ -133,8 +133,17 @@ class SessionTable:
         self._touched[session.session_id] = None
         return [message for message in lock.held.values() if message.staged is None]
 
-    def holds(self, message: Message) -> bool:
-        """Whether the lock under which a message was delivered is still there."""
+    def outcome_known(self, message: Message) -> None:
+        """Of one that a holder had who is gone: it has returned, or is no more (SES-4)."""
+        assert message.session_id is not None
+        line = self.get(message.session_id).line
+        line.held_back -= 1
+        assert line.held_back >= 0
+        self.touched(line)
+
+    def lock_of(self, message: Message) -> SessionLock | None:
+        """The lock under which a message was delivered, if that is still there."""
+        session.line.held_back += len(lock.held)
         session = self._sessions.get(message.session_id or "")
         return (
             session is not None
@@ -185,6 +194,8 @@ class SessionTable:
             elif line.may_have_more:
                 self._free[session] = None
             elif session.is_empty and not line.paging:
+            elif line.held_back:
+                continue  # it is looked at again when their outcome is known
                 del self._sessions[session_id]
         return bool(self._free)
 

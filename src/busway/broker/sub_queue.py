@@ -195,14 +195,14 @@ class SubQueue:
     def removed(self, message: Message) -> None:
         """It is gone from here. It keeps its mark, so that a stale entry passes it over."""
         if message.lock_token is not None:
-            self.locks.drop(message)
+            self.unlock(message)
         del self.known[message.number]
         if self.sessions is not None:
             self.sessions.touched(self.line_of(message.session_id))
 
     def updated(self, message: Message, change: Change) -> None:
         if message.lock_token is not None:
-            self.locks.drop(message)
+            self.unlock(message)
         if change.state is not ACTIVE:
             del self.known[message.number]  # deferred: only its number brings it back (DEF-1)
             return
@@ -222,9 +222,14 @@ class SubQueue:
         elif self.sessions is None:
             self.locks.watch_again(message)
             self._partition.lock_due(self, message.locked_until_ms)
-        elif not self.sessions.holds(message):
-            self.locks.drop(message)  # its session was left or lost meanwhile
+        elif self.sessions.lock_of(message) is None:
+            self.unlock(message)  # its session was left or lost meanwhile
             self.released(message)
+
+    def unlock(self, message: Message) -> None:
+        session = self.locks.drop(message)
+        if session is not None and not session.valid and self.sessions is not None:
+            self.sessions.outcome_known(message)
 
     def released(self, message: Message) -> None:
         """Neither locked nor marked any more."""
