@@ -51,7 +51,7 @@ class Line:
 
     @property
     def may_have_more(self) -> bool:
-        return bool(len(self.window) or self.in_store)
+        return bool(self.in_store or self.window.has_ready)
 
     # Grants (D-22).
 
