@@ -7,8 +7,8 @@ leaves they return uncounted (SES-9), when the lock runs out each counts as a de
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from busway.broker.line import Line
@@ -50,7 +50,9 @@ class SessionTable:
         self._free: dict[Session, None] = {}
         """Nobody holds them and they have messages; first come, first served (SES-7)."""
         self._touched: dict[str, None] = {}
-        self._expiries: deque[tuple[int, SessionLock]] = deque()
+        self._expiries: list[tuple[int, int, SessionLock]] = []
+        """A heap: the lock duration of an entity may become shorter while locks are held."""
+        self._entries = 0
 
     # What there is.
 
@@ -112,15 +114,19 @@ class SessionTable:
         self._free.pop(session, None)
         lock = SessionLock(self._sub_queue.key, session.session_id, holder, now_ms + duration_ms)
         session.lock = lock
-        self._expiries.append((lock.locked_until_ms, lock))
+        self._watch(lock)
         return lock
 
     def renew(self, lock: SessionLock, now_ms: int, duration_ms: int) -> int:
         if not lock.valid or lock.locked_until_ms <= now_ms:
             raise BusError(SESSION_LOCK_LOST)
         lock.locked_until_ms = now_ms + duration_ms
-        self._expiries.append((lock.locked_until_ms, lock))
+        self._watch(lock)
         return lock.locked_until_ms
+
+    def _watch(self, lock: SessionLock) -> None:
+        self._entries += 1
+        heappush(self._expiries, (lock.locked_until_ms, self._entries, lock))
 
     def leave(self, lock: SessionLock) -> list[Message]:
         """The lock ends. Gives the messages that its holder had and has not settled."""
@@ -129,6 +135,7 @@ class SessionTable:
         lock.valid = False
         session = self._sessions[lock.session_id]
         session.lock = None
+        session.line.held_back += len(lock.held)
         session.line.finish_all()
         self._touched[session.session_id] = None
         return [message for message in lock.held.values() if message.staged is None]
@@ -143,25 +150,21 @@ class SessionTable:
 
     def lock_of(self, message: Message) -> SessionLock | None:
         """The lock under which a message was delivered, if that is still there."""
-        session.line.held_back += len(lock.held)
         session = self._sessions.get(message.session_id or "")
-        return (
-            session is not None
-            and session.lock is not None
-            and message.lock_token in session.lock.held
-        )
+        lock = None if session is None else session.lock
+        return lock if lock is not None and message.lock_token in lock.held else None
 
     def expired(self, now_ms: int) -> list[SessionLock]:
         found = []
         while self._expiries and self._expiries[0][0] <= now_ms:
-            due_ms, lock = self._expiries.popleft()
+            due_ms, _, lock = heappop(self._expiries)
             if lock.valid and lock.locked_until_ms == due_ms:
                 found.append(lock)
         return found
 
     def next_due_ms(self) -> int | None:
-        while self._expiries and not self._expiries[0][1].valid:
-            self._expiries.popleft()
+        while self._expiries and not self._expiries[0][2].valid:
+            heappop(self._expiries)
         return self._expiries[0][0] if self._expiries else None
 
     def void(self) -> None:
@@ -191,11 +194,11 @@ class SessionTable:
                 line.serve_waiting()
                 if line.may_have_more:
                     session.lock.holder.session_ready()
+            elif line.held_back:
+                continue  # it is looked at again when their outcome is known
             elif line.may_have_more:
                 self._free[session] = None
             elif session.is_empty and not line.paging:
-            elif line.held_back:
-                continue  # it is looked at again when their outcome is known
                 del self._sessions[session_id]
         return bool(self._free)
 
