@@ -50,6 +50,7 @@ class Stage:
     __slots__ = (
         "_counters",
         "_session_counts",
+        "_state_bytes",
         "after",
         "answers",
         "bodies",
@@ -94,6 +95,7 @@ class Stage:
         self.bytes = 0
         self._counters: dict[SubQueue, Counters] = {}
         self._session_counts: dict[tuple[SubQueue, str], int] = {}
+        self._state_bytes: dict[tuple[SubQueue, str], int] = {}
 
     def has_room(self, records: int, size: int) -> bool:
         return self.records == 0 or (
@@ -189,8 +191,12 @@ class Stage:
             self._counters_of(sub_queue)
         for sub_queue, session_id, state, updated_ms in self.session_states:
             assert sub_queue.sessions is not None
-            before_bytes = sub_queue.sessions.get(session_id).state_bytes
-            self._counters_of(sub_queue).bytes += len(state or b"") - before_bytes
+            session = (sub_queue, session_id)
+            before_bytes = self._state_bytes.get(session)
+            if before_bytes is None:
+                before_bytes = sub_queue.sessions.get(session_id).state_bytes
+            self._state_bytes[session] = len(state or b"")
+            self._counters_of(sub_queue).bytes += self._state_bytes[session] - before_bytes
             row = SessionState(sub_queue.slot, session_id, state, updated_ms)
             batch.session_states.append(row)
         for sub_queue, counters in self._counters.items():
@@ -242,6 +248,9 @@ class Stage:
         for (sub_queue, session_id), active in self._session_counts.items():
             assert sub_queue.sessions is not None
             sub_queue.sessions.get(session_id).active = active
+        for (sub_queue, session_id), state_bytes in self._state_bytes.items():
+            assert sub_queue.sessions is not None
+            sub_queue.sessions.get(session_id).state_bytes = state_bytes
         for sub_queue, message in self.puts:
             sub_queue.tally.staged_bytes -= message.size
 
