@@ -399,7 +399,7 @@ class TestRules:
         assert (unchanged.rewritten, unchanged.error) == (None, None)
         assert tagged.rewritten is not None
         assert b"RuleName" in tagged.rewritten.bare
-        assert (tagged.session_id, tagged.error) == ("s1", None)
+        assert (tagged.rewritten.session_id, tagged.error) == ("s1", None)
 
     def test_a_filter_that_fails_says_why(
         self, catalog: Catalog, topic: Topic, audit: Subscription

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from busway.broker.clockwork import Clockwork
 from busway.broker.commits import CommitWay, WayState
-from busway.broker.dues import Dues
 from busway.broker.duplicates import DuplicateHistory
-from busway.broker.expiry import ExpirySweep
 from busway.broker.forwarding import Pump
 from busway.broker.intake import Intake
 from busway.broker.line import Line
@@ -27,14 +26,12 @@ from busway.broker.seams import (
     Grant,
     Host,
     Replies,
-    SessionHolder,
-    SessionLock,
     Settlement,
     StorePort,
-    Timer,
     TransferSource,
     Watcher,
 )
+from busway.broker.session_commands import SessionCommands
 from busway.broker.staging import Stage
 from busway.broker.sub_queue import SubQueue
 from busway.broker.tally import Tally
@@ -45,7 +42,6 @@ from busway.model.errors import (
     LOCK_LOST,
     NOT_FOUND,
     SERVER_BUSY,
-    SESSION_LOCK_LOST,
     STORE_FULL,
     BusError,
 )
@@ -53,8 +49,6 @@ from busway.model.message import Message, MessageState
 from busway.store.base import (
     Counters,
     DuplicateMark,
-    Expiring,
-    ExpiryPage,
     MessagingStore,
     Opened,
     StoreError,
@@ -86,7 +80,7 @@ class Broker:
         self.exchange = exchange
         """The way to other entities; whoever builds the gateway sets it."""
         self._way = CommitWay(port, host, self)
-        self._sweep = ExpirySweep(self)
+        self._clockwork = Clockwork(self, host)
         self._intake = Intake(self)
         self._transactions = Transactions(self, self._intake)
         lookups = Lookups(self)
@@ -94,11 +88,16 @@ class Broker:
         self.receive_deferred = lookups.receive_deferred
         self.cancel_scheduled = lookups.cancel_scheduled
         self.delete_batch = lookups.delete_batch
+        sessions = SessionCommands(self)
+        self.accept_session = sessions.accept
+        self.leave_session = sessions.leave
+        self.renew_session = sessions.renew
+        self.set_session_state = sessions.set_state
+        self.session_state = sessions.state
+        self.sessions = sessions.listed
         self._watchers: dict[SubQueueKey, dict[Watcher, None]] = {}
         """Outlive the memory of partitions: a gateway watches through a store's absence."""
         self._mint = TokenMint(0, host.random_bytes)
-        self._timer: Timer | None = None
-        self._timer_due_ms: int | None = None
         self._epoch = 0
         self._next_slot = 1
         self._forget_everything()
@@ -114,7 +113,6 @@ class Broker:
         self._pumps: dict[SubQueue, Pump] = {}
         self._transfers: dict[tuple[int, TransferSource], int] = {}
         self._carried_out: dict[bytes, int] = {}
-        self._dues = Dues()
         self._budget = WindowBudget(WINDOWS_BYTES_MAX)
 
     # Life.
@@ -234,78 +232,6 @@ class Broker:
         """Forget a deleted entity's messages in small steps; `done` when none are left (D-16)."""
         Purge(self, self._host, incarnation, done).start()
 
-    # Sessions (SES, D-24).
-
-    def accept_session(
-        self, key: SubQueueKey, session_id: str | None, holder: SessionHolder
-    ) -> SessionLock | None:
-        """Lock a session, or the next that is free; None if none is. Writes nothing (D-5)."""
-        self._take_work()
-        partition = self.partition(key.incarnation, key.partition)
-        sub_queue = partition.sub_queue(key.kind)
-        assert sub_queue.sessions is not None
-        lock = sub_queue.sessions.accept(
-            session_id, holder, self.now_ms(), partition.lock_duration_ms
-        )
-        if lock is not None:
-            self.lock_due(sub_queue, lock.locked_until_ms)
-        return lock
-
-    def leave_session(self, lock: SessionLock) -> None:
-        """The holder is gone; everything that it had returns, uncounted (SES-9)."""
-        sub_queue = self._sub_queues.get(lock.key)
-        if lock.valid and sub_queue is not None:
-            key = lock.key
-            self.partition(key.incarnation, key.partition).leave_session(sub_queue, lock)
-
-    def renew_session(self, lock: SessionLock) -> int:
-        sub_queue = self._held(lock)
-        assert sub_queue.sessions is not None
-        partition = self.partition(lock.key.incarnation, lock.key.partition)
-        until_ms = sub_queue.sessions.renew(lock, self.now_ms(), partition.lock_duration_ms)
-        self.lock_due(sub_queue, until_ms)
-        return until_ms
-
-    def set_session_state(
-        self, lock: SessionLock, state: bytes | None, replies: Replies, tag: int
-    ) -> None:
-        try:
-            sub_queue = self._held(lock)
-            stage = self._way.stage(1, len(state or b""))
-            stage.set_session_state(sub_queue, lock.session_id, state, self.now_ms())
-            stage.answer(replies, tag)
-        except BusError as error:
-            replies.failed(tag, error)
-
-    def session_state(
-        self, lock: SessionLock, done: Callable[[bytes | BusError | None], None]
-    ) -> None:
-        try:
-            sub_queue = self._held(lock)
-        except BusError as error:
-            done(error)
-            return
-        slot, session_id = sub_queue.slot, lock.session_id
-        if sub_queue.stored:
-            self.read(lambda store: store.read_session_state(slot, session_id), done)
-        else:
-            done(None)
-
-    def sessions(self, key: SubQueueKey, updated_after_ms: int | None) -> list[str]:
-        """SES-11; raises *server busy* while the store is not to be had."""
-        self._take_work()
-        sub_queue = self._sub_queues.get(key)
-        if sub_queue is None or sub_queue.sessions is None:
-            return []
-        return sub_queue.sessions.listed(updated_after_ms)
-
-    def _held(self, lock: SessionLock) -> SubQueue:
-        self._take_work()
-        sub_queue = self._sub_queues.get(lock.key)
-        if sub_queue is None or not lock.valid or lock.locked_until_ms <= self.now_ms():
-            raise BusError(SESSION_LOCK_LOST)
-        return sub_queue
-
     # What partitions and the other parts ask of their owner.
 
     def now_ms(self) -> int:
@@ -333,6 +259,9 @@ class Broker:
             partition = Partition(self, incarnation, index, tally)
             self._partitions[incarnation, index] = partition
         return partition
+
+    def sub_queue_in(self, slot: int) -> SubQueue | None:
+        return self._by_slot.get(slot)
 
     def find_sub_queue(self, key: SubQueueKey) -> SubQueue | None:
         return self._sub_queues.get(key)
@@ -415,12 +344,17 @@ class Broker:
         self._port.call(operation, answered)
 
     def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None:
-        if self._dues.expect(sub_queue, due_ms):
-            self._arm()
+        self._clockwork.lock_due(sub_queue, due_ms)
 
     def expiry_due(self, due_ms: int) -> None:
-        self._sweep.expects(due_ms)
-        self._arm()
+        self._clockwork.message_due(due_ms)
+
+    def due(self, partition: Partition, sub_queue: SubQueue, message: Message) -> None:
+        """A message that expires, or, if it is scheduled, becomes active."""
+        if message.state is MessageState.SCHEDULED:
+            self._intake.activate(partition, sub_queue, message)
+        else:
+            partition.expire(sub_queue, message)
 
     def make_sub_queue(self, partition: Partition, kind: SubQueueKind) -> SubQueue:
         key = SubQueueKey(partition.incarnation, partition.index, kind)
@@ -448,13 +382,13 @@ class Broker:
             self._transfers[mark.slot, source] = mark.number
         for transaction in opened.transactions:
             self._carried_out[transaction.transaction_id] = transaction.until_ms
-        self._sweep.restart()
 
     def dropped(self) -> None:
         """All locks are void, and nothing in memory is to be believed (D-3, D-5)."""
         sub_queues, pumps = list(self._sub_queues.values()), list(self._pumps.values())
         waiting = [each for history in self._histories.values() for each in history.waiting]
         self._forget_everything()
+        self._clockwork.forget()
         for pump in pumps:
             pump.stop()
         for sub_queue in sub_queues:
@@ -466,8 +400,7 @@ class Broker:
 
     def availability_changed(self) -> None:
         if self.available:
-            self._sweep.restart()
-            self._arm()
+            self._clockwork.restart()
             for sub_queue in list(self._sub_queues.values()):
                 if sub_queue.sessions is not None:
                     sub_queue.sessions.wake_all()
@@ -477,80 +410,6 @@ class Broker:
                 sub_queue.finish_all()
         if self.on_availability is not None:
             self.on_availability()
-
-    # Time.
-
-    def _arm(self) -> None:
-        """One timer for everything that falls due (D-10)."""
-        dues = [each for each in (self._sweep.due_ms, self._dues.next_ms()) if each is not None]
-        if not dues or not self.available:
-            return
-        due_ms = min(dues)
-        if self._timer_due_ms is not None and self._timer_due_ms <= due_ms:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        self._timer = self._host.at(due_ms, self._on_time)
-
-    def _on_time(self) -> None:
-        self._timer = self._timer_due_ms = None
-        if not self.available:
-            return
-        now_ms = self._host.now_ms()
-        for sub_queue in self._dues.over(now_ms):
-            key = sub_queue.key
-            if self.exists(key.incarnation):
-                self.partition(key.incarnation, key.partition).expire_locks(sub_queue)
-                next_ms = sub_queue.next_due_ms()
-                if next_ms is not None:
-                    self._dues.expect(sub_queue, max(next_ms, now_ms + 1))
-        self._sweep.run(now_ms)
-        self._arm()
-
-    def read_expiry_page(self, after: Expiring | None, until_ms: int, rows: int) -> None:
-        epoch = self._epoch
-
-        def done(outcome: ExpiryPage | StoreError) -> None:
-            if epoch != self._epoch:
-                return
-            self._sweep.paged(outcome, after, self._host.now_ms())
-            if isinstance(outcome, StoreError):
-                self._way.read_failed(outcome)
-            self._arm()
-
-        self._port.call(lambda store: store.read_expiring(after, until_ms, rows), done)
-
-    def read_expiring(self, sub_queue_rows: dict[int, list[int]]) -> None:
-        """The sweep found messages that only the store holds: read them, then see to them."""
-        for slot, numbers in sub_queue_rows.items():
-            sub_queue = self._by_slot.get(slot)
-            if sub_queue is not None:
-                self._read_expiring(sub_queue, numbers)
-
-    def _read_expiring(self, sub_queue: SubQueue, numbers: list[int]) -> None:
-        def done(outcome: list[Message] | BusError) -> None:
-            if not isinstance(outcome, BusError):
-                for message in outcome:
-                    if message.number not in sub_queue.known:
-                        sub_queue.adopt(message)
-                        self.due(sub_queue, message)
-
-        self.read(lambda store: store.read_numbers(sub_queue.slot, numbers), done)
-
-    def sub_queue_in(self, slot: int) -> SubQueue | None:
-        return self._by_slot.get(slot)
-
-    def due(self, sub_queue: SubQueue, message: Message) -> None:
-        """A message that expires, or, if it is scheduled, becomes active."""
-        key = sub_queue.key
-        if not self.exists(key.incarnation):
-            return
-        partition = self.partition(key.incarnation, key.partition)
-        if message.state is MessageState.SCHEDULED:
-            self._intake.activate(partition, sub_queue, message)
-        elif message.state is MessageState.ACTIVE:
-            partition.expire(sub_queue, message)
 
     # What a purge asks.
 
@@ -562,6 +421,8 @@ class Broker:
         self._by_slot.pop(sub_queue.slot, None)
         self._partitions.pop(sub_queue.key[:2], None)
         self._histories.pop(sub_queue, None)
+        for line in sub_queue.lines:
+            line.window.clear()  # its share of the budget is for others
         pump = self._pumps.pop(sub_queue, None)
         if pump is not None:
             pump.stop()

@@ -18,6 +18,7 @@ from busway.broker.seams import Replies, SessionLock, Settlement, SettlementKind
 from busway.broker.staging import Change, Stage, changed_copy
 from busway.broker.sub_queue import SubQueue
 from busway.broker.tally import Tally
+from busway.model.durations import MINUTE_MS
 from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import DEAD_LETTER_TWICE, LOCK_LOST, SESSION_LOCK_LOST, BusError
 from busway.model.message import Message, MessageState, sequence_number
@@ -114,7 +115,8 @@ class Partition:
     @property
     def lock_duration_ms(self) -> int:
         entity = self.entity
-        return 0 if isinstance(entity, Topic) else entity.lock_duration_ms
+        # A topic holds nothing for receivers but what it could not transfer (FWD-5).
+        return MINUTE_MS if isinstance(entity, Topic) else entity.lock_duration_ms
 
     @property
     def deleted(self) -> bool:
@@ -191,11 +193,11 @@ class Partition:
             raise BusError(LOCK_LOST if sessions is None else SESSION_LOCK_LOST)
         return message
 
-    def stage_settlement(
-        self, sub_queue: SubQueue, message: Message, settlement: Settlement
     def _is_over(self, lock: Message | SessionLock, message: Message) -> bool:
         return lock.locked_until_ms <= self._owner.now_ms() and message.staged is None
 
+    def stage_settlement(
+        self, sub_queue: SubQueue, message: Message, settlement: Settlement
     ) -> Stage | None:
         """Stage what becomes of a locked message; None if there is nothing to commit (D-5)."""
         outcome = MOVES[message.state][settlement.kind]
