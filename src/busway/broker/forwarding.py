@@ -39,7 +39,16 @@ class ForwardingOwner(Protocol):
 class Pump:
     """The internal receiver of one transfer queue."""
 
-    __slots__ = ("_exchange", "_groups", "_hold", "_host", "_owner", "_source", "_sub_queue")
+    __slots__ = (
+        "_exchange",
+        "_groups",
+        "_hold",
+        "_host",
+        "_owner",
+        "_source",
+        "_sub_queue",
+        "_took_some",
+    )
 
     def __init__(
         self, owner: ForwardingOwner, host: Host, exchange: Exchange, sub_queue: SubQueue
@@ -54,6 +63,8 @@ class Pump:
         self._hold = SessionLock(key, "", self, FOREVER_MS)
         self._groups = 0
         """How many groups are on their way; the next are taken when all are done."""
+        self._took_some = False
+        """Whether there was anything the last time; if not, the queue says when there is."""
 
     def stop(self) -> None:
         """The memory of the transfer queue is being dropped."""
@@ -70,6 +81,7 @@ class Pump:
     # The receiver of its own grants.
 
     def deliver(self, grant: Grant, messages: list[Message]) -> None:
+        self._took_some = True
         groups: dict[SubQueueKey, list[Message]] = {}
         for message in messages:
             try:
@@ -197,5 +209,6 @@ class Pump:
 
     def _group_done(self) -> None:
         self._groups -= 1
-        if self._groups == 0:
+        if self._groups == 0 and self._took_some:
+            self._took_some = False
             self._host.soon(self.run)
