@@ -9,7 +9,6 @@ import pytest
 
 from busway.amqp.events import Disposed
 from busway.amqp.performatives import Accepted, Rejected
-from busway.amqp.types import Timestamp
 from busway.gateway.gateway import GatewaySettings
 from busway.model.entities import Queue
 from busway.model.message import partition_of
@@ -73,10 +72,6 @@ def test_many_accepted_sends_are_acknowledged_in_few_dispositions(
         ({"ttl_ms": 0}, "com.microsoft:argument-out-of-range"),  # TTL-9
         ({"session_id": "a", "partition_key": "b"}, "amqp:not-allowed"),  # P-20
         ({"size": 262_145}, "amqp:link:message-size-exceeded"),
-        (
-            {"annotations": {"x-opt-scheduled-enqueue-time": Timestamp(2_000_000_000_000)}},
-            "amqp:not-implemented",
-        ),
     ],
 )
 def test_what_an_entity_does_not_take_is_rejected_and_the_link_stays(

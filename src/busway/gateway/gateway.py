@@ -19,13 +19,14 @@ from busway.cluster.catalog import Catalog, Change
 from busway.gateway.budget import Budget
 from busway.gateway.cbs import CbsService
 from busway.gateway.connection import GatewayConnection, Peer
-from busway.gateway.fanin import CreditLink, FanIn
+from busway.gateway.fanin import FanIn
 from busway.gateway.management import ManagementService
 from busway.gateway.requests import Request
 from busway.gateway.router import Owner, Router
 from busway.gateway.sender import SenderEndpoint
+from busway.gateway.session_receiver import SessionWaits
 from busway.model.durations import format_timespan
-from busway.model.entities import Queue
+from busway.model.entities import Entity
 from busway.model.errors import (
     ENTITY_CHANGED,
     ENTITY_DISABLED,
@@ -85,6 +86,7 @@ class Gateway:
         self.budget = Budget(self.settings.uncommitted_bytes_max)
         self.cbs = CbsService(self)
         self.management = ManagementService(self)
+        self.sessions = SessionWaits(self)
         self.connections: dict[GatewayConnection, None] = {}
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
         self._due: list[Due] = []
@@ -112,33 +114,31 @@ class Gateway:
 
     # --- Entities --------------------------------------------------------------------------------
 
-    def find_queue(self, address: Address) -> Queue | None:
-        if address.subscription is not None:
-            return None
-        return self.catalog.find(address.path)
+    def find(self, address: Address) -> Entity | None:
+        """The queue, topic or subscription that an address names or lies in."""
+        return self.catalog.find_entity(address)
 
     def exists(self, address: Address) -> bool:
-        return self.find_queue(address) is not None
+        return self.find(address) is not None
 
-    def fan_in(self, queue: Queue, kind: SubQueueKind) -> FanIn:
+    def fan_in(self, entity: Entity, kind: SubQueueKind) -> FanIn:
         """Of the entity's sub-queue, for all connections of this gateway."""
-        found = self._fan_ins.get((queue.incarnation, kind))
+        found = self._fan_ins.get((entity.incarnation, kind))
         if found is None:
-            found = FanIn(queue, kind, self.router, self)
-            self._fan_ins[queue.incarnation, kind] = found
+            found = FanIn(entity, kind, self.router, self)
+            self._fan_ins[entity.incarnation, kind] = found
         return found
 
-    def leave(self, fan_in: FanIn, link: CreditLink) -> None:
-        fan_in.leave(link)
+    def is_left(self, fan_in: FanIn) -> None:
         key = (fan_in.incarnation, fan_in.kind)
-        if not fan_in.links and self._fan_ins.get(key) is fan_in:
+        if self._fan_ins.get(key) is fan_in:
             del self._fan_ins[key]
 
     def _entity_changed(self, change: Change) -> None:
         """STA-2, STA-5: links to what was deleted or changed are detached; clients attach again."""
         before, after = change.before, change.after
-        if before is None:
-            return
+        if before is None or change.rule is not None:
+            return  # a rule changes what comes later, not who receives it (RUL-6)
         if after is None:
             kind = NOT_FOUND
             self.router.forget(before.incarnation)

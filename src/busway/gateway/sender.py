@@ -8,6 +8,7 @@ full error. Never *released* or *modified*: Python would wait for ever.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from busway.amqp.errors import DECODE_ERROR, ProtocolError
@@ -15,10 +16,10 @@ from busway.amqp.events import TransferReceived
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Error, Rejected
 from busway.gateway import envelope
-from busway.gateway.router import PendingSend
+from busway.gateway.router import Destination, Dispatch, PendingSend
 from busway.model.durations import format_timespan
-from busway.model.entities import Queue
 from busway.model.errors import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, TIMEOUT, BusError
+from busway.model.limits import KIB
 from busway.model.names import Address
 
 if TYPE_CHECKING:
@@ -42,19 +43,19 @@ class SenderEndpoint:
         "address",
         "closed",
         "connection",
+        "entity",
         "gateway",
         "link",
-        "queue",
         "turn_is_due",
     )
 
     def __init__(
-        self, connection: GatewayConnection, link: Link, queue: Queue, address: Address
+        self, connection: GatewayConnection, link: Link, entity: Destination, address: Address
     ) -> None:
         self.connection = connection
         self.gateway = connection.gateway
         self.link = link
-        self.queue = queue
+        self.entity = entity
         self.address = address
         self.closed = False
         self.turn_is_due = False
@@ -74,9 +75,7 @@ class SenderEndpoint:
         try:
             if event.state is not None:
                 raise BusError(NOT_IMPLEMENTED, operation="send in a transaction")
-            messages, pinned = envelope.read(
-                event.payload, event.message_format, self.queue, now_ms
-            )
+            parts = envelope.read(event.payload, event.message_format, self.entity, now_ms)
         except BusError as error:
             if not event.settled:
                 self._reject(delivery_id, error)
@@ -87,15 +86,19 @@ class SenderEndpoint:
                 self.link.settle([delivery_id], Rejected(fault))
             return
         size = len(event.payload)
-        pending = PendingSend(messages, size, now_ms + gateway.settings.send_timeout_ms, pinned)
+        deadline_ms = now_ms + gateway.settings.send_timeout_ms
+        pending = PendingSend(*parts[0], size, deadline_ms)
         if not self._pending:
             gateway.await_sends(self)
         self._pending[delivery_id] = pending
         if event.settled:
             self._settled.add(delivery_id)
         gateway.budget.take(size)
+        if len(parts) > 1:
+            self._split(delivery_id, [PendingSend(*part) for part in parts])
+            return
         try:
-            gateway.router.send(self.queue, pending, self, delivery_id)
+            gateway.router.send(self.entity, pending, self, delivery_id)
         except BusError as error:
             self._finish(delivery_id, error)
 
@@ -103,7 +106,7 @@ class SenderEndpoint:
         """The link stays: only this message is refused."""
         self.gateway.at_turn_end(self)
         if not settled:
-            limit = self.queue.max_message_size_bytes
+            limit = self.entity.max_message_size_kb * KIB
             self._reject(
                 delivery_id,
                 BusError(
@@ -113,6 +116,17 @@ class SenderEndpoint:
                     max_bytes=limit,
                 ),
             )
+
+    def _split(self, delivery_id: int, parts: list[PendingSend]) -> None:
+        """A batch whose message ids say different partitions (D-29)."""
+        done = partial(self._split_is_done, delivery_id)
+        Dispatch(self.gateway.router, self.entity, parts, done).start()
+
+    def _split_is_done(self, delivery_id: int, error: BusError | None) -> None:
+        if error is None:
+            self.committed([delivery_id])
+        else:
+            self._finish(delivery_id, error)
 
     # --- Answers of partitions -------------------------------------------------------------------
 
@@ -135,7 +149,7 @@ class SenderEndpoint:
         if pending is None:
             return
         try:
-            self.gateway.router.send_elsewhere(self.queue, pending, error, self, tag)
+            self.gateway.router.send_elsewhere(self.entity, pending, error, self, tag)
         except BusError as final:
             self._finish(tag, final)
 
