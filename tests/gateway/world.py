@@ -45,8 +45,9 @@ from busway.broker.broker import Broker
 from busway.cluster.catalog import Catalog
 from busway.gateway import auth
 from busway.gateway.connection import GatewayConnection
+from busway.gateway.exchange import Exchange
 from busway.gateway.gateway import Gateway, GatewaySettings
-from busway.model.entities import ROOT_RULE_NAME, Queue
+from busway.model.entities import ROOT_RULE_NAME, Queue, Rule, Subscription, Topic
 from busway.sim.disk import SimulatedDisk
 from busway.sim.scheduler import Scheduler
 from busway.store.faults import FaultyStore
@@ -66,10 +67,11 @@ class World:
         self.stores: dict[str, FaultyStore] = {}
         self.disks: dict[str, SimulatedDisk] = {}
         self.brokers: dict[str, Broker] = {}
+        exchange = Exchange(self.scheduler, self.catalog, self.brokers)
         for index in range(stores):
             store = FaultyStore(MemoryStore(MemoryDisk(f"store-{index}")))
             disk = SimulatedDisk(self.scheduler, store)
-            broker = Broker(disk, self.scheduler, self.catalog)
+            broker = Broker(disk, self.scheduler, self.catalog, exchange)
             broker.start()
             store_id = f"store-{index}"
             self.stores[store_id], self.disks[store_id] = store, disk
@@ -82,6 +84,15 @@ class World:
 
     def queue(self, path: str, **properties: Any) -> Queue:
         return self.catalog.create_queue(Queue(path=path, **properties))
+
+    def topic(self, path: str, **properties: Any) -> Topic:
+        return self.catalog.create_topic(Topic(path=path, **properties))
+
+    def subscription(
+        self, topic: str, name: str, rules: list[Rule] | None = None, **properties: Any
+    ) -> Subscription:
+        described = Subscription(topic=topic, name=name, **properties)
+        return self.catalog.create_subscription(described, rules=rules)
 
     def make_ill(self, store_id: str) -> None:
         """Its store hangs until the broker gives up on it (D-8)."""

@@ -18,7 +18,9 @@ from busway.cluster import declared
 from busway.cluster.catalog import Catalog, CatalogError
 from busway.cluster.root_key import KEY_BYTES
 from busway.config import ConfigError, Configuration
+from busway.gateway.exchange import Exchange
 from busway.gateway.gateway import Gateway
+from busway.gateway.router import Owner
 from busway.model.entities import ROOT_RULE_NAME
 from busway.model.errors import BusError
 from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
@@ -74,7 +76,10 @@ class Node:
             catalog = Catalog.open(None if self._folder is None else self._folder.catalog)
             self._catalog = catalog
             catalog.set_root_key(self._key)
-            self.stores = await open_stores(settings.stores, self._folder, catalog, host)
+            # Filled as stores are found; what is on its way to one that is not there yet waits.
+            owners: dict[str, Owner] = {}
+            exchange = Exchange(host, catalog, owners)
+            self.stores = await open_stores(settings.stores, self._folder, catalog, host, exchange)
         except (CatalogError, BusError) as error:
             raise StartError(str(error)) from error
         await until_serving(self.stores, FIRST_SERVING_S)
@@ -85,7 +90,7 @@ class Node:
             declared.apply(self._declared, catalog, host.now_ms())
         except ConfigError as error:
             raise StartError(str(error)) from error
-        owners = {store.store_id: store.broker for store in self.stores if store.store_id}
+        owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
         gateway = Gateway(host, catalog, owners)
         limits = ListenerLimits(sockets_max=CONNECTIONS_PER_NAMESPACE_MAX + 100)
         self._listener = Listener(
