@@ -71,7 +71,9 @@ class DuplicateHistory:
         for message in messages:
             digest = message.digest
             if digest is not None:
-                if digest in self._seen or digest in first:
+                # What is staged here is in the same transaction: `uncertain` was asked before.
+                staged = digest in first or digest in self._staged
+                if staged or self._seen.get(digest, 0) > now_ms:
                     continue
                 first[digest] = None
             kept.append(message)
