@@ -25,7 +25,7 @@ from busway.store.base import SubQueueKey, SubQueueKind, TransferMark
 
 if TYPE_CHECKING:
     from busway.filters.actions import Rewritten
-    from busway.filters.rules import TopicRules
+    from busway.filters.rules import Copy, TopicRules
 
 BODY_SHIFT = 44
 """A shared body's id: the topic's slot, then the counter of the topic's number."""
@@ -193,22 +193,25 @@ class Intake:
         number = partition.next_number(stage)
         message.number = number
         message.enqueued_ms = now_ms
-        copies = self._owner.topic_rules(topic.incarnation).route(message)
-        shared = sum(1 for copy in copies if copy.rewritten is None)
+        kept: list[tuple[Copy, Subscription]] = []
+        for copy in self._owner.topic_rules(topic.incarnation).route(message):
+            subscription = self._owner.entity(copy.subscription)
+            assert isinstance(subscription, Subscription)
+            if copy.error is None or subscription.dead_lettering_on_filter_errors:
+                kept.append((copy, subscription))
+        shared = sum(1 for copy, _ in kept if copy.rewritten is None)
         body_id = None
         if shared > 1:
             slot = partition.sub_queue(SubQueueKind.MAIN).slot
             body_id = slot << BODY_SHIFT | counter_of(number)
             stage.bodies.append((body_id, message.bare))
         ttl_ms = _smaller(message.ttl_ms, topic.default_ttl_ms)  # TTL-2
-        for copy in copies:
-            subscription = self._owner.entity(copy.subscription)
-            assert isinstance(subscription, Subscription)
+        for copy, subscription in kept:
             target = self._owner.partition(copy.subscription, partition.index)
             one = _copy_for(message, copy.rewritten, body_id, ttl_ms)
             if copy.error is None:
                 self._place(stage, target, subscription, one, now_ms)
-            elif subscription.dead_lettering_on_filter_errors:
+            else:
                 one.number = target.next_number(stage)
                 one.enqueued_ms = now_ms
                 self._place_dead(stage, target, one, dead_letters.filter_failed(*copy.error))
