@@ -20,15 +20,12 @@ from busway.broker.sub_queue import SubQueue
 from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import QUOTA_EXCEEDED, SEND_DISABLED, BusError
 from busway.model.limits import FORWARDING_HOPS_MAX
-from busway.model.message import Message, MessageState, counter_of
+from busway.model.message import Message, MessageState
 from busway.store.base import SubQueueKey, SubQueueKind, TransferMark
 
 if TYPE_CHECKING:
     from busway.filters.actions import Rewritten
-    from busway.filters.rules import Copy, TopicRules
-
-BODY_SHIFT = 44
-"""A shared body's id: the topic's slot, then the counter of the topic's number."""
+    from busway.filters.rules import TopicRules
 
 
 class IntakeOwner(Protocol):
@@ -193,28 +190,25 @@ class Intake:
         number = partition.next_number(stage)
         message.number = number
         message.enqueued_ms = now_ms
-        kept: list[tuple[Copy, Subscription]] = []
+        ttl_ms = _smaller(message.ttl_ms, topic.default_ttl_ms)  # TTL-2
+        sharing: list[Message] = []
         for copy in self._owner.topic_rules(topic.incarnation).route(message):
             subscription = self._owner.entity(copy.subscription)
             assert isinstance(subscription, Subscription)
-            if copy.error is None or subscription.dead_lettering_on_filter_errors:
-                kept.append((copy, subscription))
-        shared = sum(1 for copy, _ in kept if copy.rewritten is None)
-        body_id = None
-        if shared > 1:
-            slot = partition.sub_queue(SubQueueKind.MAIN).slot
-            body_id = slot << BODY_SHIFT | counter_of(number)
-            stage.bodies.append((body_id, message.bare))
-        ttl_ms = _smaller(message.ttl_ms, topic.default_ttl_ms)  # TTL-2
-        for copy, subscription in kept:
+            if copy.error is not None and not subscription.dead_lettering_on_filter_errors:
+                continue
             target = self._owner.partition(copy.subscription, partition.index)
-            one = _copy_for(message, copy.rewritten, body_id, ttl_ms)
+            one = _copy_for(message, copy.rewritten, ttl_ms)
+            if copy.rewritten is None:
+                sharing.append(one)
             if copy.error is None:
                 self._place(stage, target, subscription, one, now_ms)
             else:
                 one.number = target.next_number(stage)
                 one.enqueued_ms = now_ms
                 self._place_dead(stage, target, one, dead_letters.filter_failed(*copy.error))
+        if len(sharing) > 1:
+            stage.shared.append((message.bare, sharing))
 
     # Scheduled messages (SCH-3, SCH-4).
 
@@ -294,17 +288,14 @@ def _arriving(message: Message) -> Message:
     return arriving
 
 
-def _copy_for(
-    message: Message, rewritten: Rewritten | None, body_id: int | None, ttl_ms: int | None
-) -> Message:
+def _copy_for(message: Message, rewritten: Rewritten | None, ttl_ms: int | None) -> Message:
     """What one subscription gets: the message as it was sent, or as a rule's action left it."""
     change = Change(MessageState.ACTIVE, 0, None, message.changes)
     one = changed_copy(message, change)
     one.enqueued_number = message.number
     one.ttl_ms = ttl_ms
-    if rewritten is None:
-        one.body_id = body_id
-    else:
+    one.body_id = None
+    if rewritten is not None:
         one.bare = rewritten.bare
         one.size = rewritten.size
         one.changes = None  # they are in it already

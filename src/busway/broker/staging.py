@@ -34,6 +34,9 @@ STAGE_RECORDS_MAX = 1_024
 STAGE_BYTES_MAX = 2 * 1024 * 1024
 """A batch closes at about this size; one send is never split (D-7)."""
 
+BODY_SHIFT = 20
+"""A shared body's id: the number of its commit, then its place in there."""
+
 
 class Change(NamedTuple):
     """What a message becomes when the commit is done."""
@@ -53,7 +56,6 @@ class Stage:
         "_state_bytes",
         "after",
         "answers",
-        "bodies",
         "bytes",
         "deletes",
         "duplicates",
@@ -63,6 +65,7 @@ class Stage:
         "records",
         "reserved",
         "session_states",
+        "shared",
         "touched",
         "transactions",
         "transfers",
@@ -76,7 +79,8 @@ class Stage:
         self.updates: list[tuple[SubQueue, Message, Change]] = []
         self.moves: list[tuple[SubQueue, SubQueue, Message, Message]] = []
         """From where to where, and what it becomes there."""
-        self.bodies: list[tuple[int, bytes]] = []
+        self.shared: list[tuple[bytes, list[Message]]] = []
+        """Bodies that several of the messages share (D-30)."""
         self.session_states: list[tuple[SubQueue, str, bytes | None, int]] = []
         self.duplicates: list[tuple[DuplicateHistory, DuplicateMark]] = []
         self.transfers: list[TransferMark] = []
@@ -166,12 +170,17 @@ class Stage:
         batch = Batch(
             number=number,
             time_ms=time_ms,
-            bodies=self.bodies,
             duplicates=[mark for _, mark in self.duplicates],
             transfers=self.transfers,
             transactions=self.transactions,
             purges=self.purges,
         )
+        for index, (bare, copies) in enumerate(self.shared):
+            # Unique for ever, because commits are numbered: slots are not, once they are purged.
+            body_id = number << BODY_SHIFT | index
+            batch.bodies.append((body_id, bare))
+            for message in copies:
+                message.body_id = body_id
         for sub_queue, message in self.puts:
             self._count(sub_queue, message, message.state, 1, message.size)
             batch.puts.append((sub_queue.slot, message))
