@@ -70,6 +70,20 @@ def test_a_token_for_one_entity_opens_no_other(world: World, queue: str) -> None
     assert refusal.condition == "amqp:unauthorized-access"
 
 
+def test_a_rule_of_an_entity_opens_that_entity_only(world: World) -> None:
+    own = (AuthorizationRule("own", ("Send",), "own-key"),)
+    world.queue("orders", authorization_rules=own)
+    world.queue("orders/new")
+    client = world.connect(token=False)
+    assert client.put_token("orders", rule="own", key="own-key")["status-code"] == 202  # D-34
+    assert client.is_attached(client.sender("orders").link)
+    assert not client.is_attached(client.sender("orders/new", "second").link)
+    assert not client.is_attached(client.receiver("orders").link)
+    for path in ("", "orders/new"):
+        text = sas("", world, rule="own", key="own-key")
+        assert client.put_token(path, text)["status-code"] == 401
+
+
 @pytest.mark.parametrize(
     ("rights", "may_send", "may_receive"),
     [(("Send",), True, False), (("Listen",), False, True), (("Manage",), True, True)],

@@ -434,6 +434,21 @@ def test_an_unknown_token_is_lock_lost(requests: Requests) -> None:
         assert status == 410
 
 
+def test_a_token_of_another_entity_is_lock_lost(
+    world: World, client: Client, requests: Requests
+) -> None:
+    world.queue("other")
+    client.sender("other").fill(1)
+    receiver = client.receiver("other", credit=1)
+    status, _ = requests.manage(
+        "update-disposition",
+        disposition_status="completed",
+        lock_tokens=uuids(*tokens(receiver)),
+    )
+    assert status == 410  # D-23
+    assert isinstance(receiver.settle(receiver.deliveries, Accepted()), Accepted)
+
+
 # --- Time and rights -----------------------------------------------------------------------------
 
 

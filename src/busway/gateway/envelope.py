@@ -82,9 +82,12 @@ def _read_one(payload: bytes, queue: Queue, now_ms: int) -> tuple[Message, str |
 def _check(sections: Sections, queue: Queue, now_ms: int) -> None:
     if sections.ttl_ms is not None and sections.ttl_ms <= 0:  # TTL-9
         raise _out_of_range("The TimeToLive of a message must be above zero.")
-    _check_length("MessageId", sections.message_id)
-    _check_length("SessionId", sections.group_id)
-    _check_length("PartitionKey", sections.partition_key)
+    if sections.message_id is not None:
+        _check_length("MessageId", sections.message_id)
+    if sections.group_id is not None:
+        _check_length("SessionId", sections.group_id)
+    if sections.partition_key is not None:
+        _check_length("PartitionKey", sections.partition_key)
     if queue.requires_session and sections.group_id is None:
         raise BusError(SESSION_ID_MISSING, refused=True)
     if sections.scheduled_ms is not None and sections.scheduled_ms > now_ms:

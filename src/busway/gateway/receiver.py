@@ -219,7 +219,10 @@ class ReceiverEndpoint:
         return messages[:room]
 
     def finished(self, grant: Grant) -> None:
-        unused = self._grants.pop(grant)
+        unused = self._grants.pop(grant, None)
+        if unused is None:
+            log.error("a grant came back twice: %s", grant.key, extra=self.connection.named())
+            return
         self._lent -= unused
         recalled = grant in self._recalled
         self._recalled.discard(grant)
