@@ -142,6 +142,23 @@ def test_output_is_bounded_by_the_high_water_mark() -> None:
     assert len(receiver.deliveries) == 300
 
 
+def test_a_closed_session_window_bounds_what_is_taken_for_a_client() -> None:
+    world = World(settings=GatewaySettings(output_high_bytes=50_000))
+    world.queue("large")
+    world.connect().sender("large").fill(300, size=10_000)
+    client = world.connect()
+    receiver = client.receiver("large")
+    flow = receiver.link.flow()
+    flow.incoming_window, flow.link_credit = 0, 1_000
+    client.session.write(flow)
+    world.settle()
+    (held,) = client.server.engine.links_by_name.values()
+    assert 0 < held.pending_bytes < 1_000_000
+    client.session.write(client.session.flow())  # opens it again
+    world.settle()
+    assert len(receiver.deliveries) == 300
+
+
 # --- Drain ---------------------------------------------------------------------------------------
 
 

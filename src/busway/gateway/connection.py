@@ -119,6 +119,7 @@ class GatewayConnection:
 
     def receive(self, data: bytes) -> None:
         self._guarded(self._take, self.engine.receive(data))
+        self._resume_deliveries()  # the peer may have opened its window
 
     def tick(self, now_ms: int) -> None:
         """About once a second: keep-alives, tokens that run out."""
@@ -162,12 +163,14 @@ class GatewayConnection:
 
     # --- Deliveries and the socket ---------------------------------------------------------------
 
-    @property
-    def can_deliver(self) -> bool:
-        """Whether receivers may ask for more. If not, they are asked again when there is room."""
-        if self._socket_is_full or (
-            self.engine.output_size >= self.gateway.settings.output_high_bytes
-        ):
+    def can_deliver(self, link: Link) -> bool:
+        """Whether a receiver may ask for more. If not, it is asked again when there is room."""
+        waiting = self.engine.output_size
+        if link.pending_bytes:
+            # A client with much credit and a closed session window must not fill our memory.
+            receivers = [each for each in self._endpoints if isinstance(each, ReceiverEndpoint)]
+            waiting += sum(each.link.pending_bytes for each in receivers)
+        if self._socket_is_full or waiting >= self.gateway.settings.output_high_bytes:
             self._deliveries_wait = True
             return False
         return True

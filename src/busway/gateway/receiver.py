@@ -106,7 +106,7 @@ class ReceiverEndpoint:
     # --- Credit ----------------------------------------------------------------------------------
 
     def free_credit(self) -> int:
-        if self.closed or self._drain_is_overdue or not self.connection.can_deliver:
+        if self.closed or self._drain_is_overdue or not self.connection.can_deliver(self.link):
             return 0
         return self.link.credit - self._lent
 
