@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from busway.broker.commits import CommitWay, WayState
 from busway.broker.dues import Dues
-from busway.broker.expiry import ExpirySweep
+from busway.broker.expiry import ExpirySweep, expirable
 from busway.broker.locks import TokenMint
 from busway.broker.partition import Partition
 from busway.broker.purge import Purge
@@ -378,6 +378,7 @@ class Broker:
         self._sub_queues.pop(sub_queue.key, None)
         self._by_slot.pop(sub_queue.slot, None)
         self._partitions.pop(sub_queue.key[:2], None)
+        sub_queue.window.clear()  # its share of the budget is for others
 
     # The parts.
 
@@ -456,10 +457,15 @@ class Broker:
             if isinstance(outcome, StoreError):
                 self._way.read_failed(outcome)
                 return
-            for message in outcome:
-                active = message.state is MessageState.ACTIVE
-                if active and message.number not in sub_queue.known and self.available:
+            if not self.available:
+                return
+            for row in outcome:
+                message = sub_queue.known.get(row.number)
+                if message is None and row.state is MessageState.ACTIVE:
+                    message = row
                     sub_queue.adopt(message)
+                # A page may have brought it into memory meanwhile: then it is that one.
+                if message is not None and expirable(message):
                     self.expire(sub_queue, message)
 
         self._port.call(lambda store: store.read_numbers(sub_queue.slot, numbers), done)

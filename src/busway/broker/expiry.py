@@ -36,32 +36,37 @@ class ExpirySweep:
         self._owner = owner
         self._after: Expiring | None = None
         self._reading = False
-        self.due_ms: int | None = None
-        """When to run next; None while nothing is known to expire."""
+        self._due_ms: int | None = None
+
+    @property
+    def due_ms(self) -> int | None:
+        """When to run next; None while nothing is known to expire, and while a page is read: a
+        timer for what cannot run would be due again and again."""
+        return None if self._reading else self._due_ms
 
     def restart(self) -> None:
         """After opening, or a failed commit: from the beginning of the index."""
         self._after = None
         self._reading = False
-        self.due_ms = 0
+        self._due_ms = 0
 
     def expects(self, due_ms: int) -> None:
         """A message that expires then is now in the store."""
-        if self.due_ms is None or due_ms < self.due_ms:
-            self.due_ms = due_ms
+        if self._due_ms is None or due_ms < self._due_ms:
+            self._due_ms = due_ms
         if self._after is not None and due_ms <= self._after.expires_ms:
             self._after = None  # its commit took longer than it lives: it lies behind the cursor
 
     def run(self, now_ms: int) -> None:
-        if self.due_ms is not None and self.due_ms <= now_ms and not self._reading:
+        if self._due_ms is not None and self._due_ms <= now_ms and not self._reading:
             self._reading = True
-            self.due_ms = None
+            self._due_ms = None
             self._owner.read_expiry_page(self._after, now_ms, SWEEP_ROWS)
 
     def paged(self, page: ExpiryPage | StoreError, after: Expiring | None, now_ms: int) -> None:
         self._reading = False
         if isinstance(page, StoreError):
-            self.due_ms = now_ms + SWEEP_REST_MS
+            self._due_ms = now_ms + SWEEP_REST_MS
             return
         elsewhere: dict[int, list[int]] = {}
         for row in page.rows:
@@ -71,7 +76,7 @@ class ExpirySweep:
             message = sub_queue.known.get(row.number)
             if message is None:
                 elsewhere.setdefault(row.slot, []).append(row.number)
-            elif _expirable(message):
+            elif expirable(message):
                 self._owner.expire(sub_queue, message)
         if elsewhere:
             self._owner.read_expiring(elsewhere)
@@ -82,7 +87,7 @@ class ExpirySweep:
             self.expects(max(page.next_expires_ms, now_ms + rest_ms))
 
 
-def _expirable(message: Message) -> bool:
+def expirable(message: Message) -> bool:
     """Locked messages do not expire (TTL-5); marked ones are left alone (D-1)."""
     return (
         message.lock_token is None

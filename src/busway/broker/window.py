@@ -79,3 +79,9 @@ class ReadyWindow:
             if message.staged is None and message.lock_token is None:
                 return message
         return None
+
+    def clear(self) -> None:
+        self._budget.bytes_used -= self.bytes
+        self.bytes = 0
+        self._tail.clear()
+        self._early.clear()
