@@ -82,6 +82,7 @@ class StoreAndBroker:
         self.broker = world.make_broker(self.port, self.host, world.catalog)
         self.broker.on_availability = self._on_availability
         self.running = True
+        self.stopping = False
         self.broker.start()
 
     def _on_availability(self) -> None:
@@ -112,6 +113,7 @@ class StoreAndBroker:
     def stop(self) -> None:
         """Graceful: what is staged is committed and answered, then the store is closed."""
         assert self.running
+        self.stopping = True
 
         def stopped() -> None:
             if self.broker.state is WayState.STOPPED:
