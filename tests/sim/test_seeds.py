@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
+from typer.testing import CliRunner
 
+from busway.sim.__main__ import SIMULATIONS, Clients, app
 from busway.sim.bugs import BUGS
 from busway.sim.history import Violation
-from busway.sim.simulation import Simulation
 
 SEEDS = 100
 GROUPS = 10
 """So that several workers share them; a failure names its seed in any case."""
 BUG_SEEDS = 20
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Stores fail all the time here; their warnings would bury what matters."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+WAYS = list(SIMULATIONS)
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_every_promise_is_kept_whatever_goes_wrong(group: int) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_every_promise_is_kept_whatever_goes_wrong(way: Clients, group: int) -> None:
     for seed in range(group, SEEDS, GROUPS):
         try:
-            Simulation(seed).run()
+            SIMULATIONS[way](seed).run()
         except BaseException as error:
-            error.add_note(f"replay it with:  python -m busway.sim --seed {seed} --verbose")
+            options = f"--seed {seed} --clients {way.value} --verbose"
+            error.add_note(f"replay it with:  python -m busway.sim {options}")
             raise
 
 
-def test_a_seed_replays_exactly() -> None:
-    first, second = (Simulation(7).run() for _ in range(2))
+@pytest.mark.parametrize("way", WAYS)
+def test_a_seed_replays_exactly(way: Clients) -> None:
+    first, second = (SIMULATIONS[way](7).run() for _ in range(2))
     assert first == second
 
 
-def test_seeds_differ() -> None:
-    assert Simulation(7).run().digest != Simulation(8).run().digest
+@pytest.mark.parametrize("way", WAYS)
+def test_seeds_differ(way: Clients) -> None:
+    assert SIMULATIONS[way](7).run().digest != SIMULATIONS[way](8).run().digest
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_the_checkers_find_a_bug_that_is_there(bug: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_the_checkers_find_a_bug_that_is_there(way: Clients, bug: str) -> None:
     for seed in range(BUG_SEEDS):
         try:
-            Simulation(seed, make_broker=BUGS[bug]).run()
+            SIMULATIONS[way](seed, make_broker=BUGS[bug]).run()
         except Violation:
             return
     pytest.fail(f"{BUG_SEEDS} seeds and no checker noticed {bug}")
+
+
+def test_the_command_says_how_to_replay_a_seed_that_failed() -> None:
+    result = CliRunner().invoke(app, ["--seeds", "20", "--bug", "acknowledge-before-commit"])
+    assert result.exit_code == 1
+    assert "replay it with:  python -m busway.sim --seed" in result.output
+    assert "--bug acknowledge-before-commit" in result.output
+
+
+def test_the_command_runs_seeds_and_is_content() -> None:
+    result = CliRunner().invoke(app, ["--seeds", "2", "--steps", "50"])
+    assert result.exit_code == 0
+    assert "2 of 2 well" in result.output

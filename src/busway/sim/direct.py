@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from busway.amqp.codec import decode_value
+from busway.amqp.sections import DATA, walk_sections
 from busway.broker.seams import Grant, SettlementKind
 from busway.model.entities import Queue
 from busway.model.errors import LOCK_LOST, NOT_FOUND, QUOTA_EXCEEDED, STORE_FULL, BusError
@@ -56,7 +57,13 @@ class Setting(Protocol):
 
 
 def body_of(message: Message) -> int:
-    return int(message.bare)
+    """The number that a message is, whoever sent it: bare digits, or AMQP's data section."""
+    if message.bare.isdigit():
+        return int(message.bare)
+    for code, _, value, stop in walk_sections(message.bare):
+        if code == DATA:
+            return int(bytes(decode_value(message.bare[value:stop])[0]))
+    raise ValueError(f"{message} has no body")
 
 
 def answer_of(error: BusError) -> Answer:

@@ -23,6 +23,7 @@ from busway.sim.checkers.order import Numbers, Order
 from busway.sim.checkers.presence import Presence
 from busway.sim.direct import DirectBrowser, DirectReceiver, DirectSender, body_of
 from busway.sim.history import History, QueueCreated, QueueDeleted, Violation
+from busway.sim.mistakes import mistakes_are_fatal
 from busway.sim.troubles import Troubles
 from busway.sim.world import BrokerFactory, World, sub_queues_of
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -65,6 +66,7 @@ class Simulation:
         self.seed = seed
         self._steps = steps
         self._numbers = 0
+        self._quiet = tell is None
         self.deferred: dict[SubQueueKey, dict[int, int]] = {}
         self._make_world(seed, make_broker)
         self._make_checkers(tell)
@@ -77,7 +79,7 @@ class Simulation:
         self._make_clients()
         quiet = self.random.randrange(10) == 0
         pause_ms = (5_000, 60_000) if quiet else (50, self.random.choice((1_000, 4_000, 10_000)))
-        self._troubles = Troubles(self.world, self.history, pause_ms=pause_ms)
+        self._troubles = self._make_troubles(pause_ms)
         self._deletes = self.random.randrange(2) == 0
 
     def _make_world(self, seed: int, make_broker: BrokerFactory) -> None:
@@ -103,6 +105,9 @@ class Simulation:
         self._receivers: list[DirectReceiver] = []
         self._closed_receivers: list[DirectReceiver] = []
 
+    def _make_troubles(self, pause_ms: tuple[int, int]) -> Troubles:
+        return Troubles(self.world, self.history, pause_ms=pause_ms)
+
     def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
@@ -110,6 +115,10 @@ class Simulation:
     # Act one: work and trouble.
 
     def run(self) -> Result:
+        with mistakes_are_fatal(quiet=self._quiet):
+            return self._run()
+
+    def _run(self) -> Result:
         self.world.settle_down()
         self._troubles.begin()
         for _ in range(self._steps):
@@ -211,11 +220,17 @@ class Simulation:
     # Act two: rest.
 
     def _rest(self) -> None:
-        for receiver in list(self._receivers):
-            self._close(receiver)
+        self._stop_working()
         self._be_at_rest()
         found = self._look_into_the_stores()
         self.presence.check_found(found, self.world.now_ms())
+
+    def _stop_working(self) -> None:
+        for receiver in list(self._receivers):
+            self._close(receiver)
+
+    def _all_clients(self) -> list[Client]:
+        return [self._sender, self._browser, *self._receivers, *self._closed_receivers]
 
     def _be_at_rest(self) -> None:
         stores = list(self.world.stores.values())
@@ -225,9 +240,7 @@ class Simulation:
             states = {store.store_id: store.broker.state for store in stores}
             raise Violation("recovery", f"not all brokers serve: {states}") from None
         self.world.run_for(REST_MS)
-        clients: list[Client] = [self._sender, self._browser]
-        clients += [*self._receivers, *self._closed_receivers]
-        waiting = [client for client in clients if not client.idle]
+        waiting = [client for client in self._all_clients() if not client.idle]
         if waiting:
             raise Violation("answers", f"{waiting} still wait for an answer")
         if self.world.purges_under_way:
@@ -251,11 +264,7 @@ class Simulation:
 
     def _drain(self) -> None:
         for queue in self._queues:
-            for kind in (SubQueueKind.MAIN, SubQueueKind.DEAD_LETTER):
-                name = f"drain-{queue.path}-{kind.name}"
-                receiver = DirectReceiver(self, name, queue, kind, habits.DRAINING, delete=False)
-                receiver.add_credit(1_000_000)
-                self._receivers.append(receiver)
+            self._receivers += self._open_drains(queue)
         end_ms = self.world.now_ms() + DRAIN_MS
         while not self._is_empty():
             # Deferred messages reach nobody by themselves, and a commit that was to fail may have
@@ -266,13 +275,21 @@ class Simulation:
             if self.world.now_ms() > end_ms:
                 left = self._look_into_the_stores()
                 raise Violation("liveness", f"never delivered: {left}")
-        for receiver in list(self._receivers):
-            self._close(receiver)
+        self._stop_working()
         self._be_at_rest()
         found = self._look_into_the_stores()
         self.presence.check_found(found, self.world.now_ms())
         if found:
             raise Violation("liveness", f"left over: {found}")
+
+    def _open_drains(self, queue: Queue) -> list[DirectReceiver]:
+        drains = []
+        for kind in (SubQueueKind.MAIN, SubQueueKind.DEAD_LETTER):
+            name = f"drain-{queue.path}-{kind.name}"
+            receiver = DirectReceiver(self, name, queue, kind, habits.DRAINING, delete=False)
+            receiver.add_credit(1_000_000)
+            drains.append(receiver)
+        return drains
 
     def _drain_deferred(self, receiver: DirectReceiver) -> None:
         for key in sub_queues_of(receiver.queue, receiver.kind):

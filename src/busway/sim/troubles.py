@@ -9,29 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from busway.sim.history import FaultHappened, History
+from busway.sim.node import Node
 from busway.sim.world import StoreAndBroker, World
 from busway.store.faults import CommitOutcome, Fault
 
 OUTCOMES = tuple(CommitOutcome)
 
+Kinds = list[tuple[Callable[[StoreAndBroker], str], int]]
+
 
 class Troubles:
+    """Of stores and of brokers one by one, and of the clock."""
+
     def __init__(self, world: World, history: History, *, pause_ms: tuple[int, int]) -> None:
         self._world = world
         self._history = history
         self._random = world.random
         self._pause_ms = pause_ms
         self._over = False
-        self._kinds: list[tuple[Callable[[StoreAndBroker], str], int]] = [
+        self._kinds = self._choose_kinds()
+
+    def _choose_kinds(self) -> Kinds:
+        """With their weights."""
+        return [*self._of_stores(), (self._crash, 4), (self._stop, 2), (self._jump, 1)]
+
+    def _of_stores(self) -> Kinds:
+        return [
             (self._bad_commits, 6),
             (self._hang, 3),
             (self._slow, 2),
             (self._ill, 2),
             (self._gone, 2),
             (self._full, 1),
-            (self._crash, 4),
-            (self._stop, 2),
-            (self._jump, 1),
         ]
 
     def begin(self) -> None:
@@ -121,3 +130,38 @@ class Troubles:
         forward_ms = self._random.randint(1_000, 30_000)
         self._world.scheduler.jump(forward_ms)
         return f"the clock jumps {forward_ms} ms"
+
+
+class NodeTroubles(Troubles):
+    """Of stores, of a whole node, and of its connections.
+
+    The clock does not jump: what is on the wire would arrive after its lock has run out, and who
+    holds a message could not be judged by what clients received.
+    """
+
+    def __init__(
+        self, world: World, history: History, node: Node, *, pause_ms: tuple[int, int]
+    ) -> None:
+        self._node = node
+        super().__init__(world, history, pause_ms=pause_ms)
+
+    def _choose_kinds(self) -> Kinds:
+        return [*self._of_stores(), (self._crash_node, 2), (self._cut_connection, 8)]
+
+    def end_all(self) -> None:
+        super().end_all()
+        if not self._node.running:
+            self._node.restart()
+
+    def _keep_running(self) -> None:
+        """Brokers live and die with their node."""
+
+    def _crash_node(self, store: StoreAndBroker) -> str:
+        finish_commit = bool(self._random.randrange(2))
+        self._node.crash(finish_commit=finish_commit)
+        delay_ms = self._later(3_000, lambda: None if self._node.running else self._node.restart())
+        return f"the node crashed for {delay_ms} ms, {finish_commit=}"
+
+    def _cut_connection(self, store: StoreAndBroker) -> str:
+        self._node.cut_some_connection()
+        return "a connection is cut"

@@ -69,13 +69,14 @@ class StoreAndBroker:
         """How many brokers it has had; whoever talks to one remembers which it was."""
         self.disturbances = 0
         """How often its broker became available or unavailable, or died."""
+        self.disturbed_ms = 0
         self._world = world
         self._begin_life()
 
     def _begin_life(self) -> None:
         world = self._world
         self.lives += 1
-        self.disturbances += 1
+        self._disturb()
         self.host = MortalHost(world.scheduler)
         self.faults = FaultyStore(RoomyStore(self.medium, lambda: self.free_bytes))
         self.port = SimulatedDisk(world.scheduler, self.faults, world.latency_ms)
@@ -85,8 +86,12 @@ class StoreAndBroker:
         self.stopping = False
         self.broker.start()
 
-    def _on_availability(self) -> None:
+    def _disturb(self) -> None:
         self.disturbances += 1
+        self.disturbed_ms = self._world.now_ms()
+
+    def _on_availability(self) -> None:
+        self._disturb()
         for listener in self._world.availability_listeners:
             listener(self)
 
@@ -100,7 +105,7 @@ class StoreAndBroker:
         """The process dies at once; its clients see it as a closed connection."""
         assert self.running
         self.running = False
-        self.disturbances += 1
+        self._disturb()
         self.host.alive = False
         self.port.kill(finish_commit=finish_commit)
         for listener in self._world.crash_listeners:

@@ -44,6 +44,8 @@ class DeliveryCounts:
 
     def see(self, now_ms: int, event: Event) -> None:
         match event:
+            case Delivered() if event.epoch < self._epoch_of(event.body):
+                pass  # overtaken on the network by what a later owner delivered
             case Delivered():
                 self.check(now_ms, event.body, event.delivery_count, event.epoch)
                 self._last[event.body] = LastDelivery(
@@ -63,6 +65,10 @@ class DeliveryCounts:
                         last.settled = started.kind
                     elif answer is Answer.UNKNOWN:
                         last.perhaps = started.kind
+
+    def _epoch_of(self, body: int) -> int:
+        last = self._last.get(body)
+        return 0 if last is None else last.epoch
 
     def check(self, now_ms: int, body: int, count: int, epoch: int) -> None:
         possible = self._possible(now_ms, body, epoch)

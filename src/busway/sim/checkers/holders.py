@@ -36,6 +36,9 @@ class Holders:
     def __init__(self) -> None:
         self._held: dict[int, Holding] = {}
         self._tokens: set[bytes] = set()
+        self._epochs: dict[int, int] = {}
+        self._superseded: set[bytes] = set()
+        """Given up by their holders, and given to others since."""
         self._settlements: dict[int, tuple[SettleStarted, int]] = {}
         self._queues: dict[int, Queue] = {}
 
@@ -61,7 +64,12 @@ class Holders:
                 self._settled(*self._settlements.pop(settlement), answer)
 
     def _delivered(self, now_ms: int, event: Delivered) -> None:
+        if event.epoch < self._epochs.get(event.body, 0):
+            return  # overtaken on the network by a later owner's: it holds nothing (D-23)
+        self._epochs[event.body] = event.epoch
         held = self._held.pop(event.body, None)
+        if held is not None and held.given_up:
+            self._superseded.add(held.token)
         if (
             held is not None
             and not held.given_up
@@ -90,8 +98,8 @@ class Holders:
         held = self._held.get(started.body)
         current = held is not None and held.token == started.token
         if answer is Answer.DONE:
-            if not current and started.kind is SettlementKind.RELEASE:
-                return  # in effect at once: the next holder may have it before the answer is here
+            if started.token in self._superseded and started.kind is not SettlementKind.COMPLETE:
+                return  # returned, and the next holder had it before the answer was here
             if not current:
                 raise Violation(NAME, f"{started.body} was settled by one who does not hold it")
             assert held is not None
