@@ -4,7 +4,8 @@ A test says what its queue is like with `@pytest.mark.queue(lock_duration="5s")`
 `queue`: conventional and partitioned, each for both faces of the SDK.
 
 The SDK takes half a second to open a link, and as long to close one, nearly all of it asleep. So
-the links of the next tests are opened, and those of past ones closed, while a test runs.
+the links of the next tests are opened, and those of past ones closed, while a test runs. (With
+several workers, run `--dist loadfile`: then a worker knows which tests come next.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,13 +43,6 @@ ONCE_EACH = pytest.mark.parametrize(
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "queue(**properties): what the queue of a test is like")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A module stays together, so that it needs one server and knows which test comes next."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group(f"sdk-{item.path.stem}"))
 
 
 def wait_until(condition: Callable[[], Any], within_s: float = WAIT_S) -> Any:
