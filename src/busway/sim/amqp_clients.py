@@ -28,21 +28,25 @@ from busway.amqp.performatives import (
     Source,
     Target,
 )
-from busway.amqp.sections import BATCH_FORMAT, encode_message, walk_sections
+from busway.amqp.sections import BATCH_FORMAT
 from busway.amqp.session import Session
-from busway.amqp.types import Described, Symbol, UInt, ULong
+from busway.amqp.types import Symbol
 from busway.broker.seams import SettlementKind
 from busway.model.entities import Queue
 from busway.model.errors import LOCK_LOST, NOT_FOUND, QUOTA_EXCEEDED
-from busway.model.message import partition_of
+from busway.model.message import MessageState, partition_of
 from busway.model.partitioning import partition_of_key
-from busway.sim import habits
+from busway.sim import amqp_requests, habits
+from busway.sim.amqp_requests import AmqpRequests
 from busway.sim.direct import Setting
 from busway.sim.habits import Habits, Parcel
 from busway.sim.history import (
     Answer,
     Delivered,
+    Peeked,
+    PeekStarted,
     RemovalUnknown,
+    Renewed,
     SendEnded,
     SendStarted,
     SettleEnded,
@@ -51,31 +55,11 @@ from busway.sim.history import (
 )
 from busway.sim.network import DELAY_MAX_MS, Wire
 from busway.sim.node import CREDENTIALS, HOSTNAME, Node
+from busway.sim.wire_messages import WireMessage, encode
 from busway.store.base import SubQueueKey, SubQueueKind
-
-HEADER, ANNOTATIONS, PROPERTIES, DATA = 0x70, 0x72, 0x74, 0x75
 
 DEFINITE = {kind.condition for kind in (LOCK_LOST, NOT_FOUND, QUOTA_EXCEEDED)}
 """Conditions that say by themselves that nothing was done; *server busy* does not."""
-
-
-def encode(body: int, ttl_ms: int | None, key: str | None) -> bytes:
-    parts = []
-    if ttl_ms is not None:
-        parts.append(codec.encode_value(Described(ULong(HEADER), [None, None, UInt(ttl_ms)])))
-    if key is not None:
-        annotations = {Symbol("x-opt-partition-key"): key}
-        parts.append(codec.encode_value(Described(ULong(ANNOTATIONS), annotations)))
-    parts.append(encode_message(data=str(body).encode()))
-    return b"".join(parts)
-
-
-def decode(payload: bytes) -> dict[int, Any]:
-    """The sections of a message, by code."""
-    return {
-        code: codec.decode_value(payload[start:stop])[0]
-        for code, _, start, stop in walk_sections(payload)
-    }
 
 
 def answer_of(error: Error | None) -> Answer:
@@ -97,12 +81,16 @@ class AmqpClient:
         self.session: Session | None = None
         self.senders: dict[int, AmqpSender] = {}
         self.receivers: list[AmqpReceiver] = []
+        self.requests: dict[tuple[int, SubQueueKind], AmqpRequests] = {}
         self._connect()
 
     @property
     def idle(self) -> bool:
-        senders = all(sender.idle for sender in self.senders.values())
-        return senders and all(receiver.idle for receiver in self.receivers)
+        return (
+            all(sender.idle for sender in self.senders.values())
+            and all(receiver.idle for receiver in self.receivers)
+            and all(requests.idle for requests in self.requests.values())
+        )
 
     def _connect(self) -> None:
         if self.closed or self._wire is not None:
@@ -121,6 +109,8 @@ class AmqpClient:
             sender.attach()
         for receiver in self.receivers:
             receiver.attach()
+        for requests in self.requests.values():
+            requests.attach()
 
     def disconnect(self) -> None:
         """Without a word."""
@@ -133,6 +123,8 @@ class AmqpClient:
             sender.lost()
         for receiver in self.receivers:
             receiver.lost()
+        for requests in self.requests.values():
+            requests.lost()
         if not self.closed:
             self.world.scheduler.after(self.random.randint(0, 1_000), self._connect)
 
@@ -172,6 +164,35 @@ class AmqpClient:
         self.receivers.append(receiver)
         receiver.attach()
         return receiver
+
+    def manage(self, queue: Queue, kind: SubQueueKind) -> AmqpRequests:
+        found = self.requests.get((queue.incarnation, kind))
+        if found is None:
+            found = self.requests[queue.incarnation, kind] = AmqpRequests(self, queue, kind)
+            found.attach()
+        return found
+
+    def peek(self, queue: Queue, kind: SubQueueKind, from_number: int = 0) -> None:
+        """Walks on until nothing is left (P-32)."""
+        setting = self.setting
+        peek = setting.next_number()
+        setting.history.record(
+            PeekStarted(peek, SubQueueKey(queue.incarnation, 0, kind), from_number)
+        )
+
+        def done(status: int | None, body: dict[str, Any]) -> None:
+            if status != amqp_requests.OK:
+                return
+            messages = [WireMessage.read(bytes(each["message"])) for each in body["messages"]]
+            numbers = tuple(each.number for each in messages)
+            setting.history.record(Peeked(peek, tuple(each.body for each in messages), numbers))
+            for each in messages:
+                if each.state == MessageState.DEFERRED:
+                    key = SubQueueKey(queue.incarnation, partition_of(each.number), kind)
+                    setting.deferred.setdefault(key, {})[each.number] = each.body
+            self.peek(queue, kind, numbers[-1] + 1)
+
+        self.manage(queue, kind).peek(from_number, done)
 
 
 class AmqpSender:
@@ -254,7 +275,8 @@ class HeldDelivery:
     number: int
     key: SubQueueKey
     token: bytes
-    link: Link
+    link: Link | None
+    """None if it was fetched by its number."""
 
 
 class AmqpReceiver:
@@ -336,8 +358,8 @@ class AmqpReceiver:
         link = self._link
         if link is None or not link.is_attached:
             return
-        if self.delete and credit < link.credit and not drain:
-            return  # what is on its way to it would be lost
+        if self.delete:
+            credit = max(credit, link.credit)  # taken back, it may cost what is on its way (D-6)
         link.set_credit(credit, drain=drain)
         self._last_credit = link.credit
 
@@ -359,49 +381,91 @@ class AmqpReceiver:
                 pass
 
     def _received(self, event: TransferReceived) -> None:
-        sections = decode(event.payload)
-        annotations = {str(key): value for key, value in sections[ANNOTATIONS].items()}
-        body = int(bytes(sections[DATA]))
-        number = int(annotations["x-opt-sequence-number"])
-        fields = [*sections[HEADER], None, None, None, None, None]
-        key = SubQueueKey(self.queue.incarnation, partition_of(number), self.kind)
-        store = self._setting.world.stores[self.queue.placement[key.partition]]
-        token = None if event.settled else event.tag
+        message = WireMessage.read(event.payload)
         if event.settled is not self.delete:
-            raise Violation("answers", f"{self.name}: {body} is settled: {event.settled}")
+            raise Violation("answers", f"{self.name}: {message} is settled: {event.settled}")
         self._last_credit = event.link.credit
-        now_ms = self._setting.world.now_ms()
-        recently = now_ms - store.disturbed_ms <= 2 * DELAY_MAX_MS
+        if self.keeps_credit and event.link.credit < self.keeps_credit // 2:
+            self.set_credit(self.keeps_credit)
+        token = None if event.settled else event.tag
+        key = self._record(message, token, deferred=False)
+        if token is not None:
+            held = HeldDelivery(
+                event.delivery_id, message.body, message.number, key, token, event.link
+            )
+            self._decide_later(held)
+
+    def _record(self, message: WireMessage, token: bytes | None, *, deferred: bool) -> SubQueueKey:
+        key = SubQueueKey(self.queue.incarnation, partition_of(message.number), self.kind)
+        store = self._setting.world.stores[self.queue.placement[key.partition]]
+        recently = self._setting.world.now_ms() - store.disturbed_ms <= 2 * DELAY_MAX_MS
         self._setting.history.record(
             Delivered(
                 receiver=f"{self.name}-{self._lives}",
                 key=key,
-                body=body,
-                number=number,
-                delivery_count=int(fields[4] or 0),
-                enqueued_ms=int(annotations["x-opt-enqueued-time"]),
+                body=message.body,
+                number=message.number,
+                delivery_count=message.delivery_count,
+                enqueued_ms=message.enqueued_ms,
                 token=token,
-                locked_until_ms=int(annotations.get("x-opt-locked-until", 0)),
+                locked_until_ms=message.locked_until_ms,
                 epoch=int.from_bytes(token[2:6], "little") if token else store.broker.epoch,
                 # What was sent before a disturbance may arrive after it: then order means nothing.
-                disturbances=-body if recently else store.disturbances,
-                deferred=False,
-                properties=tuple(sorted(sections.get(PROPERTIES, {}).items())),
+                disturbances=-message.body if recently else store.disturbances,
+                deferred=deferred,
+                properties=message.properties,
             )
         )
-        if self.keeps_credit and event.link.credit < self.keeps_credit // 2:
-            self.set_credit(self.keeps_credit)
-        if token is not None:
-            held = HeldDelivery(event.delivery_id, body, number, key, token, event.link)
-            delay_ms = self._habits.delay_ms(self._random, self.queue.lock_duration_ms)
-            self._setting.world.scheduler.after(delay_ms, lambda: self._decide(held))
+        return key
+
+    # What is done with it.
+
+    def _decide_later(self, held: HeldDelivery) -> None:
+        delay_ms = self._habits.delay_ms(self._random, self.queue.lock_duration_ms)
+        self._setting.world.scheduler.after(delay_ms, lambda: self._decide(held))
 
     def _decide(self, held: HeldDelivery) -> None:
+        if self._random.randrange(100) < self._habits.renews_percent and self._renew(held):
+            return
         kind = self._habits.outcome(self._random)
-        if kind is None or held.link is not self._link or not held.link.is_attached:
+        if kind is None:
             return
         if kind is SettlementKind.DEAD_LETTER and self.kind is not SubQueueKind.MAIN:
             kind = SettlementKind.COMPLETE
+        if held.link is None or self._random.randrange(10) == 0:
+            self._settle_by_request(held, kind)
+        else:
+            self._settle_on_link(held, kind)
+
+    def _renew(self, held: HeldDelivery) -> bool:
+        def done(status: int | None, body: dict[str, Any]) -> None:
+            if status == amqp_requests.OK:
+                (until_ms,) = body["expirations"]
+                self._setting.history.record(Renewed(held.body, held.token, int(until_ms)))
+            self._decide_later(held)
+
+        return self._client.manage(self.queue, self.kind).renew(held.token, done)
+
+    def _settle_by_request(self, held: HeldDelivery, kind: SettlementKind) -> None:
+        """LOCK-6: a token is good on any connection."""
+        _, reason = habits.settlement(kind, self._random)
+        number = self._setting.next_number()
+
+        def done(status: int | None, body: dict[str, Any]) -> None:
+            self._ended(number, held, kind, amqp_requests.answer_of(status))
+
+        # Recorded first, because a lost connection may answer at once.
+        requests = self._client.manage(self.queue, self.kind)
+        self._setting.history.record(
+            SettleStarted(number, held.key, held.body, held.token, kind, reason)
+        )
+        if not requests.settle(held.token, kind, reason, done):
+            self._setting.history.record(SettleEnded(number, Answer.REFUSED))
+
+    def _settle_on_link(self, held: HeldDelivery, kind: SettlementKind) -> None:
+        link = held.link
+        if link is None or link is not self._link or not link.is_attached:
+            return
         if held.delivery_id in self._settling:
             return
         settlement, reason = habits.settlement(kind, self._random)
@@ -410,7 +474,7 @@ class AmqpReceiver:
         self._setting.history.record(
             SettleStarted(number, held.key, held.body, held.token, kind, reason)
         )
-        held.link.settle([held.delivery_id], outcome(kind, settlement.changes), settled=False)
+        link.settle([held.delivery_id], outcome(kind, settlement.changes), settled=False)
 
     def _settled(self, delivery_id: int, state: DeliveryState | None) -> None:
         found = self._settling.pop(delivery_id, None)
@@ -421,9 +485,32 @@ class AmqpReceiver:
         answer = Answer.DONE if error is None else answer_of(error)
         if error is None and type(state) is not type(outcome(kind, {})):
             raise Violation("answers", f"{kind} of {held.body} was answered with {state}")
-        self._setting.history.record(SettleEnded(number, answer))
+        self._ended(number, held, kind, answer)
+
+    def _ended(
+        self, settlement: int, held: HeldDelivery, kind: SettlementKind, answer: Answer
+    ) -> None:
+        self._setting.history.record(SettleEnded(settlement, answer))
         if answer is Answer.DONE and kind is SettlementKind.DEFER:
             self._setting.deferred.setdefault(held.key, {})[held.number] = held.body
+
+    def fetch_deferred(self, key: SubQueueKey, number: int, *, delete: bool) -> None:
+        """DEF-2, DEF-3: by its number, through `$management`."""
+        body = self._setting.deferred[key][number]
+
+        def done(status: int | None, answer: dict[str, Any]) -> None:
+            if status == amqp_requests.OK:
+                for each in answer["messages"]:
+                    message = WireMessage.read(bytes(each["message"]))
+                    token = None if delete else each["lock-token"].bytes_le
+                    self._record(message, token, deferred=True)
+                    if token is not None:
+                        held = HeldDelivery(-1, message.body, message.number, key, token, None)
+                        self._decide_later(held)
+            elif delete and amqp_requests.answer_of(status) is Answer.UNKNOWN:
+                self._setting.history.record(RemovalUnknown(key.incarnation, (body,), 0))
+
+        self._client.manage(self.queue, self.kind).fetch(number, delete=delete, done=done)
 
 
 def outcome(kind: SettlementKind, changes: dict[str, Any]) -> DeliveryState:

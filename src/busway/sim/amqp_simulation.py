@@ -34,7 +34,7 @@ class AmqpSimulation(Simulation):
         self._numbering = Numbers()
         checkers = (
             self.presence,
-            Holders(),
+            Holders(DELIVERY_SLACK_MS),
             Order(per_receiver=True),
             self._numbering,
             self.counts,
@@ -69,6 +69,24 @@ class AmqpSimulation(Simulation):
             link.detach()
         elif choice < 96:
             random.choice(self._clients).disconnect()
+        elif choice < 98:
+            queue, kind = random.choice(self._queues), random.choice(KINDS)
+            random.choice(self._clients).peek(queue, kind)
+        else:
+            self._ask_for_deferred()
+
+    def _ask_for_deferred(self) -> None:
+        keys = [key for key, numbers in self.deferred.items() if numbers]
+        links = [
+            (link, key)
+            for key in keys
+            for link in self._links
+            if (link.queue.incarnation, link.kind) == (key.incarnation, key.kind)
+        ]
+        if links:
+            link, key = self.random.choice(links)
+            number = self.random.choice(sorted(self.deferred[key]))
+            link.fetch_deferred(key, number, delete=self.random.randrange(3) == 0)
 
     def _give_credit(self) -> None:
         random = self.random

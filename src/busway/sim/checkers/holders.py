@@ -33,7 +33,9 @@ class Holding:
 
 
 class Holders:
-    def __init__(self) -> None:
+    def __init__(self, answer_slack_ms: int = 0) -> None:
+        self._slack_ms = answer_slack_ms
+        """How long an answer may be under way before the client has it."""
         self._held: dict[int, Holding] = {}
         self._tokens: set[bytes] = set()
         self._epochs: dict[int, int] = {}
@@ -51,8 +53,10 @@ class Holders:
             case Renewed(body, token, until_ms):
                 held = self._held.get(body)
                 if held is None or held.token != token:
+                    if self._slack_ms:
+                        return  # settled meanwhile, on another way than the answer came
                     raise Violation(NAME, f"{body} was renewed by one who does not hold it")
-                if held.until_ms <= now_ms:
+                if held.until_ms + self._slack_ms <= now_ms:
                     raise Violation(NAME, f"{body} was renewed after its lock had run out")
                 held.until_ms = until_ms
             case SettleStarted():
