@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from busway.model.entities import Queue
 from busway.sim import habits
-from busway.sim.amqp_clients import AmqpClient, AmqpReceiver
+from busway.sim.amqp_clients import AmqpClient
+from busway.sim.amqp_receiver import AmqpReceiver
 from busway.sim.checkers.dead_letters import DeadLetters
 from busway.sim.checkers.delivery_counts import DeliveryCounts
 from busway.sim.checkers.holders import Holders
 from busway.sim.checkers.order import Numbers, Order
 from busway.sim.checkers.presence import Presence
-from busway.sim.direct import DirectReceiver
+from busway.sim.direct_receiver import DirectReceiver
 from busway.sim.history import History
 from busway.sim.node import Node
 from busway.sim.simulation import KINDS, Client, Simulation
