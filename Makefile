@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 
 ARGS    ?=
 CONFIG  ?= examples/tour.toml
-WORKERS ?= 2
+WORKERS ?= 4
 SECONDS ?= 60
 SEED    ?= 1
 SEEDS   ?= 1000
@@ -19,7 +19,7 @@ ROUNDS  ?= 3
 PEERS   ?= busway,rabbitmq-quorum
 
 # What an installation is made from: a change here installs again.
-SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx)
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos lock clean
@@ -61,8 +61,10 @@ serve: $(VENV)/.core  ## set up if needed, start a broker, print its connection 
 test: lint types tests  ## lint, types and all tests
 	@echo "lint, types and tests passed"
 
+# More workers than cores, because most tests wait for a server; a file stays with one worker,
+# because its tests share one.
 tests: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	$(BIN)/ruff check src tests setup.py

@@ -7,6 +7,7 @@ import pytest
 from busway.broker import window
 from busway.broker.seams import Settlement
 from busway.model.entities import Queue
+from busway.sim.checkers.at_rest import check_at_rest
 from busway.store.base import PURGE_ROWS, SubQueueKind
 from busway.store.faults import CommitOutcome
 from busway.store.memory import MemoryStore
@@ -189,3 +190,10 @@ def test_d_16_an_update_holds_for_what_is_there_already(orders: SingleQueue) -> 
     orders.receive_one()
     orders.run(5_100)
     assert orders.counters(SubQueueKind.DEAD_LETTER).active == 1
+
+
+def test_d_16_a_purged_queue_gives_back_its_share_of_memory(orders: SingleQueue) -> None:
+    orders.send("a", "b", "c")
+    delete(orders)
+    orders.run(5_000)
+    check_at_rest(orders.store, lambda message: message.number)

@@ -6,7 +6,7 @@ from typing import Any
 
 from busway.broker.seams import Grant
 from busway.model.message import Message, MessageState
-from busway.store.base import ExpiryPage, SubQueueKind
+from busway.store.base import Batch, ExpiryPage, SubQueueKind
 from busway.store.faults import CommitOutcome
 from tests.broker.single_queue import (
     ABANDON,
@@ -285,3 +285,42 @@ def test_ttl_4_what_could_not_be_expired_in_time_is_swept_later(orders: SingleQu
     orders.store.recover()
     orders.run(10_000)
     assert [each.text for each in orders.peek()] == ["third"]
+
+
+def test_ttl_4_what_a_page_brings_in_while_the_sweep_looks_is_swept_too(
+    orders: SingleQueue,
+) -> None:
+    orders.send("stays")
+    orders.send("expires", ttl_ms=1_000)
+    orders.crash()
+    orders.store.hang()
+    orders.run(1_000)  # the sweep asks what has expired
+    hand = Hand()
+    orders.grant(hand, 1)  # and a page is asked for
+    orders.store.recover()
+    orders.run(5_000)
+    assert hand.texts == ["stays"]
+    assert [each.text for each in orders.peek()] == ["stays"]
+
+
+def test_ttl_4_nothing_turns_in_circles_while_the_sweep_waits_for_the_store(
+    orders: SingleQueue,
+) -> None:
+    """The simulated host fails a world in which no time passes."""
+    commit = orders.store.faults.commit
+
+    def commit_and_hang(batch: Batch) -> None:
+        commit(batch)
+        orders.store.hang()
+
+    orders.send("a", ttl_ms=1_000)
+    orders.store.hang()
+    orders.start_send("b", ttl_ms=1)
+    orders.run(1_000)  # the sweep's page waits behind a message that expires in its commit
+    orders.store.faults.commit = commit_and_hang  # type: ignore[method-assign]
+    orders.store.port.resume()
+    orders.run(1_000)
+    orders.store.faults.commit = commit  # type: ignore[method-assign]
+    orders.store.recover()
+    orders.run(5_000)
+    assert orders.peek() == []

@@ -9,8 +9,10 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -250,6 +252,46 @@ def test_connections_hear_that_it_stops(server: Server) -> None:
         assert closed.error is not None
         assert closed.error.condition == "amqp:connection:forced"
         assert process.wait(ENDED_S) == 0
+
+
+def test_what_was_acknowledged_before_the_stop_is_there_after_it(tmp_path: Path) -> None:
+    from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
+    from azure.servicebus.exceptions import ServiceBusError
+
+    acknowledged: list[str] = []
+    enough = threading.Event()
+
+    def send_until_it_stops(connection_string: str) -> None:
+        with (
+            ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+            client.get_queue_sender("orders") as sender,
+            suppress(ServiceBusError),
+        ):
+            while True:
+                body = f"order {len(acknowledged)}"
+                sender.send_messages(ServiceBusMessage(body))
+                acknowledged.append(body)
+                if len(acknowledged) == 50:
+                    enough.set()
+
+    with Server("orders", data=tmp_path) as server:
+        sending = threading.Thread(target=send_until_it_stops, args=[server.connection_string])
+        sending.start()
+        assert enough.wait(ENDED_S)
+        assert server.stop() == 0
+        sending.join(ENDED_S)
+        server.restart()
+        received: list[str] = []
+        with (
+            ServiceBusClient.from_connection_string(server.connection_string) as client,
+            client.get_queue_receiver(
+                "orders", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
+            ) as receiver,
+        ):
+            while batch := receiver.receive_messages(max_message_count=500, max_wait_time=1):
+                received += [str(message) for message in batch]
+    assert received[: len(acknowledged)] == acknowledged
+    assert len(received) <= len(acknowledged) + 1, "one send was under way, no more"
 
 
 def test_a_second_signal_ends_it_at_once(server: Server) -> None:

@@ -126,9 +126,12 @@ def digest(message_id: MessageId, key: str | None) -> bytes:
 def _check(sections: Sections, entity: Destination) -> None:
     if sections.ttl_ms is not None and sections.ttl_ms <= 0:  # TTL-9
         raise _out_of_range("The TimeToLive of a message must be above zero.")
-    _check_length("MessageId", sections.message_id)
-    _check_length("SessionId", sections.group_id)
-    _check_length("PartitionKey", sections.partition_key)
+    if sections.message_id is not None:
+        _check_length("MessageId", sections.message_id)
+    if sections.group_id is not None:
+        _check_length("SessionId", sections.group_id)
+    if sections.partition_key is not None:
+        _check_length("PartitionKey", sections.partition_key)
     # A topic takes messages without a session: its subscriptions decide (SES-1).
     if sections.group_id is None and isinstance(entity, Queue) and entity.requires_session:
         raise BusError(SESSION_ID_MISSING, refused=True)

@@ -88,7 +88,7 @@ class Message:
         self.ttl_ms = ttl_ms
         """The time to live that the sender asked for; None if it did not (TTL-1)."""
         self.annotations = annotations
-        """The sender's message annotations: encoded keys and values, without the map around them."""
+        """The sender's message annotations: encoded keys and values, without the map around."""
         self.annotation_items = annotation_items
         """How many encoded items `annotations` holds (two to a pair)."""
         self.session_id = session_id
@@ -118,7 +118,7 @@ class Message:
         self.lock_token: bytes | None = None
         self.locked_until_ms = 0
         self.staged: object | None = None
-        """The stage of the command that marked it: leave it alone until that commit is done (D-1)."""
+        """The stage of the command that marked it: leave it alone until that is committed (D-1)."""
 
     def __repr__(self) -> str:
         return f"<Message {self.number} {self.state.name.lower()} {self.size} B>"

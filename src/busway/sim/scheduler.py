@@ -10,6 +10,9 @@ from random import Random
 START_MS = 1_800_000_000_000
 """When simulated time begins; any time would do."""
 
+STUCK_STEPS = 20_000
+"""So much in one instant is no work any more."""
+
 
 class SimulatedTimer:
     __slots__ = ("callback",)
@@ -31,6 +34,8 @@ class Scheduler:
         self._turn: deque[Callable[[], None]] = deque()
         self._events: list[tuple[int, int, SimulatedTimer]] = []
         self._order = 0
+        self._stuck_since_ms = 0
+        self._stuck_steps = 0
 
     # The seam.
 
@@ -57,6 +62,11 @@ class Scheduler:
     def step(self) -> bool:
         """Finish this turn, or take the next event; False if there is nothing at all to do."""
         self.steps += 1
+        if self._now_ms != self._stuck_since_ms:
+            self._stuck_since_ms, self._stuck_steps = self._now_ms, 0
+        self._stuck_steps += 1
+        if self._stuck_steps > STUCK_STEPS:
+            raise RuntimeError(f"{STUCK_STEPS} steps and no time has passed: it goes in circles")
         if self._turn:
             self._turn.popleft()()
             return True

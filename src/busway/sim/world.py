@@ -69,23 +69,29 @@ class StoreAndBroker:
         """How many brokers it has had; whoever talks to one remembers which it was."""
         self.disturbances = 0
         """How often its broker became available or unavailable, or died."""
+        self.disturbed_ms = 0
         self._world = world
         self._begin_life()
 
     def _begin_life(self) -> None:
         world = self._world
         self.lives += 1
-        self.disturbances += 1
+        self._disturb()
         self.host = MortalHost(world.scheduler)
         self.faults = FaultyStore(RoomyStore(self.medium, lambda: self.free_bytes))
         self.port = SimulatedDisk(world.scheduler, self.faults, world.latency_ms)
         self.broker = world.make_broker(self.port, self.host, world.catalog)
         self.broker.on_availability = self._on_availability
         self.running = True
+        self.stopping = False
         self.broker.start()
 
-    def _on_availability(self) -> None:
+    def _disturb(self) -> None:
         self.disturbances += 1
+        self.disturbed_ms = self._world.now_ms()
+
+    def _on_availability(self) -> None:
+        self._disturb()
         for listener in self._world.availability_listeners:
             listener(self)
 
@@ -99,7 +105,7 @@ class StoreAndBroker:
         """The process dies at once; its clients see it as a closed connection."""
         assert self.running
         self.running = False
-        self.disturbances += 1
+        self._disturb()
         self.host.alive = False
         self.port.kill(finish_commit=finish_commit)
         for listener in self._world.crash_listeners:
@@ -112,6 +118,7 @@ class StoreAndBroker:
     def stop(self) -> None:
         """Graceful: what is staged is committed and answered, then the store is closed."""
         assert self.running
+        self.stopping = True
 
         def stopped() -> None:
             if self.broker.state is WayState.STOPPED:

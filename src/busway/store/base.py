@@ -1,7 +1,7 @@
 """The contract that every messaging store keeps.
 
-A store holds *sub-queues* (`SubQueueKey`: the main queue, dead-letter queue, ... of one partition of
-one incarnation of an entity) and the messages in them. Its owner, a broker, changes it only by
+A store holds *sub-queues* (`SubQueueKey`: the main queue, dead-letter queue, ... of one partition
+of one incarnation of an entity) and the messages in them. Its owner, a broker, changes it only by
 `commit`, one batch at a time, numbered without gaps. All calls block; the runtime makes them in
 the store's own thread, one after the other, so a read sees every commit submitted before it (D-11).
 
@@ -41,7 +41,7 @@ class CommitUnknown(StoreError):
 
 
 class StoreFenced(StoreError):
-    """Another owner holds a newer epoch. This handle may neither write nor answer any more (D-18)."""
+    """Another owner holds a newer epoch. This handle may neither write nor answer (D-18)."""
 
 
 class SubQueueKind(IntEnum):

@@ -1,0 +1,106 @@
+"""What must be so when nothing is under way: counters, rows and memory agree (D-13).
+
+This is the one checker that looks inside a broker, at what no client sees: a mark that was left,
+a message that is in no window, a byte that was counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from busway.broker.broker import Broker
+from busway.broker.sub_queue import SubQueue
+from busway.model.message import Message, MessageState
+from busway.sim.history import Violation
+from busway.sim.world import StoreAndBroker
+from busway.store.base import Counters, SubQueueKey
+
+NAME = "at rest"
+
+ROWS = 1_000
+
+
+def rows_of(store: StoreAndBroker, slot: int) -> list[Message]:
+    """Every row of a sub-queue, read through the owner's own handle."""
+    handle = store.faults.inner
+    rows: list[Message] = []
+    while page := handle.read_page(slot, rows[-1].number if rows else 0, state=None, rows=ROWS):
+        rows += page
+    return rows
+
+
+def check_at_rest(
+    store: StoreAndBroker, body_of: Callable[[Message], int]
+) -> dict[int, SubQueueKey]:
+    """Check one broker and its store; returns what is in it, by body."""
+    broker = store.broker
+    if not broker.available:
+        raise Violation(NAME, f"{store.store_id} does not serve: {broker.state}")
+    _check_way(broker)
+    found: dict[int, SubQueueKey] = {}
+    window_bytes = 0
+    for sub_queue in broker._sub_queues.values():
+        rows = rows_of(store, sub_queue.slot)
+        _check_counters(sub_queue, rows)
+        _check_memory(sub_queue, {row.number: row for row in rows})
+        window_bytes += sub_queue.window.bytes
+        for row in rows:
+            body = body_of(row)
+            if body in found:
+                raise Violation(NAME, f"{body} is in {found[body]} and in {sub_queue.key}")
+            found[body] = sub_queue.key
+    if broker._budget.bytes_used != window_bytes:
+        raise Violation(NAME, f"windows hold {window_bytes} B, not {broker._budget.bytes_used}")
+    return found
+
+
+def _check_way(broker: Broker) -> None:
+    way = broker._way
+    if way._in_flight is not None or way._queued or not way._open.empty:
+        raise Violation(NAME, "something is staged although nothing is under way")
+    if way.uncommitted_bytes:
+        raise Violation(NAME, f"{way.uncommitted_bytes} B are said to be uncommitted")
+
+
+def _check_counters(sub_queue: SubQueue, rows: list[Message]) -> None:
+    counted = sub_queue.committed
+    there = Counters(counted.next_counter)
+    for row in rows:
+        if row.state is MessageState.ACTIVE:
+            there.active += 1
+        elif row.state is MessageState.DEFERRED:
+            there.deferred += 1
+        there.bytes += row.size
+    if counted != there:
+        raise Violation(NAME, f"{sub_queue.key}: counted {counted}, and there are {there}")
+
+
+def _check_memory(sub_queue: SubQueue, rows: dict[int, Message]) -> None:
+    key, window = sub_queue.key, sub_queue.window
+    if sub_queue.staged_bytes or sub_queue.paging:
+        raise Violation(NAME, f"{key}: {sub_queue.staged_bytes} B staged, or a page on its way")
+    entries = [*window._tail, *(entry[2] for entry in window._early)]
+    if sum(entry.size for entry in entries) != window.bytes:
+        raise Violation(NAME, f"{key}: the window's bytes are wrong")
+    ready = {id(entry) for entry in entries}
+    active = 0
+    for number, message in sub_queue.known.items():
+        row = rows.get(number)
+        if row is None:
+            raise Violation(NAME, f"{key}: {message} is in memory only")
+        if message.staged is not None:
+            raise Violation(NAME, f"{key}: {message} is still marked")
+        if (row.state, row.delivery_count) != (message.state, message.delivery_count):
+            raise Violation(NAME, f"{key}: {message} differs from its row {row}")
+        active += message.state is MessageState.ACTIVE
+        locked = message.lock_token is not None
+        if locked and sub_queue.locks.get(message.lock_token or b"") is not message:
+            raise Violation(NAME, f"{key}: {message} has a lock that nobody knows")
+        if not locked and id(message) not in ready:
+            raise Violation(NAME, f"{key}: {message} is ready and would never be delivered")
+    if sub_queue.committed.active != sub_queue.in_store + active:
+        raise Violation(
+            NAME,
+            f"{key}: {sub_queue.committed.active} active, {sub_queue.in_store} said to be in "
+            f"the store, {active} in memory",
+        )

@@ -1,0 +1,89 @@
+"""Messages are dead-lettered when they are due, never else, and with the reason (DLQ, DLV, TTL)."""
+
+from __future__ import annotations
+
+from busway.broker import dead_letters
+from busway.broker.seams import SettlementKind
+from busway.model.entities import Queue
+from busway.sim.history import (
+    Delivered,
+    Event,
+    QueueCreated,
+    SendStarted,
+    SettleStarted,
+    Violation,
+)
+from busway.store.base import SubQueueKind
+
+NAME = "dead letters"
+
+REMOVAL_SLACK_MS = 60_000
+"""What is received and deleted was alive when it was set aside; its commit may have been slow."""
+
+
+class DeadLetters:
+    def __init__(self, delivery_slack_ms: int = 0) -> None:
+        self._slack_ms = delivery_slack_ms
+        """How long a delivery may be under way before the client has it."""
+        self._queues: dict[int, Queue] = {}
+        self._ttl_ms: dict[int, int | None] = {}
+        self._asked: dict[int, set[str | None]] = {}
+
+    def see(self, now_ms: int, event: Event) -> None:
+        match event:
+            case QueueCreated(queue):
+                self._queues[queue.incarnation] = queue
+            case SendStarted():
+                for body in event.bodies:
+                    self._ttl_ms[body] = event.ttl_ms
+            case SettleStarted(kind=SettlementKind.DEAD_LETTER):
+                self._asked.setdefault(event.body, set()).add(event.reason)
+            case Delivered():
+                queue = self._queues[event.key.incarnation]
+                if event.key.kind is SubQueueKind.DEAD_LETTER:
+                    self._dead(now_ms, event, queue)
+                elif not event.deferred:
+                    self._alive(now_ms, event, queue)
+
+    def _expires_ms(self, event: Delivered, queue: Queue) -> int | None:
+        lives = [ms for ms in (self._ttl_ms[event.body], queue.default_ttl_ms) if ms is not None]
+        return event.enqueued_ms + min(lives) if lives else None
+
+    def _alive(self, now_ms: int, event: Delivered, queue: Queue) -> None:
+        if event.delivery_count >= queue.max_delivery_count:  # DLV-3
+            raise Violation(
+                NAME,
+                f"{event.body} was delivered with a count of {event.delivery_count}, "
+                f"and {queue.max_delivery_count} is the maximum",
+            )
+        expires_ms = self._expires_ms(event, queue)
+        slack_ms = self._slack_ms + (REMOVAL_SLACK_MS if event.token is None else 0)
+        if expires_ms is not None and expires_ms + slack_ms <= now_ms:  # TTL-4
+            raise Violation(NAME, f"{event.body} was delivered {now_ms - expires_ms} ms too late")
+
+    def _dead(self, now_ms: int, event: Delivered, queue: Queue) -> None:
+        properties = dict(event.properties)
+        reason = properties.get(dead_letters.REASON)
+        too_often = dead_letters.delivered_too_often(queue.max_delivery_count)
+        if reason == dead_letters.expired()[dead_letters.REASON]:
+            self._check_text(event, properties, dead_letters.expired())
+            expires_ms = self._expires_ms(event, queue)
+            if not queue.dead_lettering_on_expiration:
+                raise Violation(NAME, f"{event.body} expired and its queue drops such (TTL-6)")
+            if expires_ms is None or now_ms < expires_ms:
+                raise Violation(NAME, f"{event.body} is said to be expired and is not")
+        elif reason == too_often[dead_letters.REASON]:
+            self._check_text(event, properties, too_often)
+            if event.delivery_count < queue.max_delivery_count:
+                raise Violation(
+                    NAME, f"{event.body} was dead-lettered at a count of {event.delivery_count}"
+                )
+        elif reason not in self._asked.get(event.body, set()):
+            raise Violation(NAME, f"{event.body} is dead because of {reason!r}, by nobody's wish")
+
+    def _check_text(
+        self, event: Delivered, properties: dict[str, object], expected: dict[str, str]
+    ) -> None:
+        text = properties.get(dead_letters.DESCRIPTION)
+        if text != expected[dead_letters.DESCRIPTION]:
+            raise Violation(NAME, f"{event.body} has the description {text!r}")

@@ -1,0 +1,98 @@
+"""First deliveries of a partition are in the order of numbers (MSG-6); numbers are as they must be.
+
+Only messages that were never in anybody's hands are judged: what was returned comes whenever its
+turn is. A store that failed meanwhile may have taken back what it had set aside for a client that
+receives and deletes, so each disturbance begins a new count.
+"""
+
+from __future__ import annotations
+
+from busway.model.message import partition_of
+from busway.sim.history import Answer, Delivered, Event, SendEnded, SendStarted, Violation
+from busway.store.base import SubQueueKey, SubQueueKind
+
+NAME = "order"
+
+
+class Order:
+    def __init__(self, *, per_receiver: bool = False) -> None:
+        self._per_receiver = per_receiver
+        """Over a network only what one link received has an order."""
+        self._seen: set[int] = set()
+        self._last: dict[tuple[SubQueueKey, bool, str], tuple[int, int]] = {}
+
+    def see(self, now_ms: int, event: Event) -> None:
+        if not isinstance(event, Delivered):
+            return
+        first = event.body not in self._seen
+        self._seen.add(event.body)
+        if event.key.kind is not SubQueueKind.MAIN or event.deferred or not first:
+            return
+        if self._per_receiver and event.delivery_count > 0:
+            return  # it was on its way to a connection that is gone
+        receiver = event.receiver if self._per_receiver else ""
+        line = (event.key, event.token is None, receiver)
+        disturbances, last = self._last.get(line, (0, 0))
+        if disturbances == event.disturbances and event.number < last:
+            raise Violation(
+                NAME, f"{event.body} (number {event.number}) was delivered after number {last}"
+            )
+        self._last[line] = (event.disturbances, event.number)
+
+
+class Numbers:
+    """SEQ-1, SEQ-2, MSG-7: unique, of the right partition, increasing, consecutive in a batch."""
+
+    def __init__(self) -> None:
+        self._number_of: dict[int, int] = {}
+        self._owner_of: dict[tuple[int, int], int] = {}
+        self._sends: dict[int, SendStarted] = {}
+        self._send_of: dict[int, int] = {}
+        self._begun: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
+        """When a send began and was accepted, counted in events."""
+        self._events = 0
+
+    def see(self, now_ms: int, event: Event) -> None:
+        self._events += 1
+        match event:
+            case SendStarted():
+                self._sends[event.send] = event
+                self._begun[event.send] = self._events
+                for body in event.bodies:
+                    self._send_of[body] = event.send
+            case SendEnded(send, Answer.DONE):
+                self._ended[send] = self._events
+            case Delivered():
+                self._numbered(event)
+
+    def _numbered(self, event: Delivered) -> None:
+        body, number, incarnation = event.body, event.number, event.key.incarnation
+        known = self._number_of.setdefault(body, number)
+        if known != number:
+            raise Violation(NAME, f"{body} had the number {known} and now {number}")
+        owner = self._owner_of.setdefault((incarnation, number), body)
+        if owner != body:
+            raise Violation(NAME, f"the number {number} was given to {owner} and {body}")
+        if partition_of(number) != event.key.partition:
+            raise Violation(NAME, f"number {number} came from partition {event.key.partition}")
+        sent = self._sends[self._send_of[body]]
+        if sent.partition is not None and sent.partition != event.key.partition:
+            raise Violation(NAME, f"{body} left the partition {sent.partition} of its key (P-17)")
+        first = number - sent.bodies.index(body)
+        for place, other in enumerate(sent.bodies):
+            if self._number_of.get(other, first + place) != first + place:
+                raise Violation(NAME, f"the batch {sent.bodies} is not numbered in its order")
+
+    def check_increasing(self) -> None:
+        """Of two sends to a partition, the one accepted before the other began has less."""
+        by_partition: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for (incarnation, number), body in self._owner_of.items():
+            line = by_partition.setdefault((incarnation, partition_of(number)), [])
+            line.append((number, self._send_of[body]))
+        for line in by_partition.values():
+            latest_begin = 0
+            for number, send in sorted(line):
+                if self._ended.get(send, self._events) < latest_begin:
+                    raise Violation(NAME, f"number {number} is above that of a later send")
+                latest_begin = max(latest_begin, self._begun[send])

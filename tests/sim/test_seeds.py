@@ -1,0 +1,64 @@
+"""D-35: the same promises over many seeds; a seed that fails is replayed by its number."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from busway.sim.__main__ import SIMULATIONS, Clients, app
+from busway.sim.bugs import BUGS
+from busway.sim.history import Violation
+
+SEEDS = 100
+GROUPS = 10
+"""So that several workers share them; a failure names its seed in any case."""
+BUG_SEEDS = 20
+
+WAYS = list(SIMULATIONS)
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize("way", WAYS)
+def test_every_promise_is_kept_whatever_goes_wrong(way: Clients, group: int) -> None:
+    for seed in range(group, SEEDS, GROUPS):
+        try:
+            SIMULATIONS[way](seed).run()
+        except BaseException as error:
+            options = f"--seed {seed} --clients {way.value} --verbose"
+            error.add_note(f"replay it with:  python -m busway.sim {options}")
+            raise
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_seed_replays_exactly(way: Clients) -> None:
+    first, second = (SIMULATIONS[way](7).run() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_seeds_differ(way: Clients) -> None:
+    assert SIMULATIONS[way](7).run().digest != SIMULATIONS[way](8).run().digest
+
+
+@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_checkers_find_a_bug_that_is_there(way: Clients, bug: str) -> None:
+    for seed in range(BUG_SEEDS):
+        try:
+            SIMULATIONS[way](seed, make_broker=BUGS[bug]).run()
+        except Violation:
+            return
+    pytest.fail(f"{BUG_SEEDS} seeds and no checker noticed {bug}")
+
+
+def test_the_command_says_how_to_replay_a_seed_that_failed() -> None:
+    result = CliRunner().invoke(app, ["--seeds", "20", "--bug", "acknowledge-before-commit"])
+    assert result.exit_code == 1
+    assert "replay it with:  python -m busway.sim --seed" in result.output
+    assert "--bug acknowledge-before-commit" in result.output
+
+
+def test_the_command_runs_seeds_and_is_content() -> None:
+    result = CliRunner().invoke(app, ["--seeds", "2", "--steps", "50"])
+    assert result.exit_code == 0
+    assert "2 of 2 well" in result.output
