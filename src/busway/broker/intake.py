@@ -61,6 +61,8 @@ class IntakeOwner(Protocol):
 class Intake:
     def __init__(self, owner: IntakeOwner) -> None:
         self._owner = owner
+        self._transfers: dict[tuple[int, TransferSource], Stage] = {}
+        """By slot of the destination: what is being taken, and no commit has decided yet."""
 
     # Sends.
 
@@ -255,8 +257,13 @@ class Intake:
             done(None)
             return
         if isinstance(entity, Subscription) or not entity.status.can_send:
-            raise BusError(SEND_DISABLED, uri=entity.path)
         again = partial(self._owner.transfer, main.key, source, messages, done)
+        under_way = self._transfers.get((main.slot, source))
+        if under_way is not None:
+            # Its source has come back and hands over again: the first outcome decides (D-1).
+            under_way.waiting.append(again)
+            return
+            raise BusError(SEND_DISABLED, uri=entity.path)
         if self.waits_for_history(partition, new, again):
             return
         stage = self.take_in(partition, new) or self._owner.stage(1)
@@ -273,10 +280,12 @@ class Intake:
 
         stage.after.append(committed)
 
+            del self._transfers[main.slot, source]
 
 def _arriving(message: Message) -> Message:
     """A forwarded message as it begins at its destination (FWD-2, DLQ-4)."""
     change = Change(MessageState.ACTIVE, 0, None, message.changes)
+        self._transfers[main.slot, source] = stage
     if message.state is MessageState.SCHEDULED:  # its time is looked at again there (RUL-7)
         change = Change(MessageState.SCHEDULED, 0, message.expires_ms, message.changes)
     arriving = changed_copy(message, change)
