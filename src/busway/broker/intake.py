@@ -181,7 +181,13 @@ class Intake:
     ) -> None:
         message.expires_ms = None  # TTL-8
         message.changes = merge_changes(message.changes, dict(reason))
-        stage.put(partition.sub_queue(SubQueueKind.DEAD_LETTER), message)
+        kind = SubQueueKind.DEAD_LETTER
+        holder = partition.holder
+        if holder.forward_dead_letters_to is not None:  # DLQ-4
+            message.destination = holder.forward_dead_letters_to
+            message.dead_letter_source = holder.path
+            kind = SubQueueKind.TRANSFER
+        stage.put(partition.sub_queue(kind), message)
 
     # Topics (RUL-2, RUL-3, D-30).
 
@@ -251,18 +257,18 @@ class Intake:
         """
         entity = partition.entity
         main = partition.sub_queue(SubQueueKind.MAIN)
-        last = self._owner.transfer_mark(main.slot, source)
-        new = [_arriving(message) for message in messages if message.number > last]
-        if not new:
-            done(None)
-            return
-        if isinstance(entity, Subscription) or not entity.status.can_send:
         again = partial(self._owner.transfer, main.key, source, messages, done)
         under_way = self._transfers.get((main.slot, source))
         if under_way is not None:
             # Its source has come back and hands over again: the first outcome decides (D-1).
             under_way.waiting.append(again)
             return
+        last = self._owner.transfer_mark(main.slot, source)
+        new = [_arriving(message) for message in messages if message.number > last]
+        if not new:
+            done(None)
+            return
+        if isinstance(entity, Subscription) or not entity.status.can_send:
             raise BusError(SEND_DISABLED, uri=entity.path)
         if self.waits_for_history(partition, new, again):
             return
@@ -274,18 +280,18 @@ class Intake:
         )
 
         def committed(error: BusError | None) -> None:
+            del self._transfers[main.slot, source]
             if error is None:
                 self._owner.transferred(main.slot, source, number)
             done(error)
 
+        self._transfers[main.slot, source] = stage
         stage.after.append(committed)
 
-            del self._transfers[main.slot, source]
 
 def _arriving(message: Message) -> Message:
     """A forwarded message as it begins at its destination (FWD-2, DLQ-4)."""
     change = Change(MessageState.ACTIVE, 0, None, message.changes)
-        self._transfers[main.slot, source] = stage
     if message.state is MessageState.SCHEDULED:  # its time is looked at again there (RUL-7)
         change = Change(MessageState.SCHEDULED, 0, message.expires_ms, message.changes)
     arriving = changed_copy(message, change)
