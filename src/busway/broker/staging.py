@@ -265,16 +265,15 @@ class Stage:
 
     def apply(self) -> None:
         """The commit is durable: reveal, remove, answer (D-5)."""
-        for sub_queue, message in self.puts:
+        for sub_queue, message in self._arrivals():
             message.staged = None
             sub_queue.arrived(message)
         for sub_queue, message in self.deletes:
             sub_queue.removed(message)
         for sub_queue, message, change in self.updates:
             sub_queue.updated(message, change)
-        for sub_queue, target, message, moved in self.moves:
+        for sub_queue, _, message, _ in self.moves:
             sub_queue.removed(message)
-            target.arrived(moved)
         for sub_queue, session_id, state, updated_ms in self.session_states:
             assert sub_queue.sessions is not None
             sub_queue.sessions.state_set(session_id, state, updated_ms)
@@ -291,6 +290,14 @@ class Stage:
             sub_queue.wake()
         for command in self.waiting:
             command()
+
+    def _arrivals(self) -> list[tuple[SubQueue, Message]]:
+        """In the order of their numbers. A line keeps in memory what comes before the first that
+        finds no room, and a transfer queue loses what is handed over too late (D-27)."""
+        if not self.moves:
+            return self.puts
+        moved = [(target, moved) for _, target, _, moved in self.moves]
+        return sorted([*self.puts, *moved], key=lambda arrival: arrival[1].number)
 
     def undo(self, error: BusError) -> None:
         """The commit failed: every mark comes off, and everybody is told (D-1)."""
