@@ -31,6 +31,8 @@ class ForwardingOwner(Protocol):
     @property
     def available(self) -> bool: ...
 
+    def is_deleted(self, incarnation: int) -> bool: ...
+
     def stage(self, records: int, size: int = 0) -> Stage: ...
 
     def partition(self, incarnation: int, index: int) -> Partition: ...
@@ -70,9 +72,15 @@ class Pump:
         """The memory of the transfer queue is being dropped."""
         self._hold.valid = False
 
+    @property
+    def _alive(self) -> bool:
+        """Whether these messages are still its own: a deleted entity's are purged (D-16), and those
+        of a lost store are handed over again by their next owner."""
+        return self._hold.valid and not self._owner.is_deleted(self._source.incarnation)
+
     def run(self) -> None:
         """Take what there is, unless some is on its way already."""
-        if self._groups == 0 and self._hold.valid and self._owner.available:
+        if self._groups == 0 and self._alive and self._owner.available:
             self._groups = 1
             grant = Grant(self, self._sub_queue.key, GROUP_MESSAGES_MAX, delete=False)
             grant.session = self._hold
@@ -94,6 +102,8 @@ class Pump:
         for key, group in groups.items():
             self._groups += 1
             self._hand_over(key, group)
+        # More would come on this grant when a page is read, and overtake a group that has to wait.
+        self._sub_queue.recall(grant)
 
     def finished(self, grant: Grant) -> None:
         self._group_done()
@@ -113,7 +123,7 @@ class Pump:
 
         Never side by side: the destination takes a number only if it took no higher one.
         """
-        if self._hold.valid:
+        if self._alive:
             answered = partial(self._answered, key, group, behind or [])
             self._exchange.transfer(key, self._source, group, answered)
 
@@ -124,8 +134,8 @@ class Pump:
         behind: list[Message],
         error: BusError | None,
     ) -> None:
-        if not self._hold.valid:
-            return  # the next owner of these messages hands them over again
+        if not self._alive:
+            return
         if error is not None and key is not None:
             if error.kind.retryable:
                 due_ms = self._host.now_ms() + RETRY_MS
@@ -145,7 +155,7 @@ class Pump:
 
     def _again(self, group: list[Message]) -> None:
         """The destination may be another entity by now."""
-        if not self._hold.valid:
+        if not self._alive:
             return
         try:
             key = self._exchange.destination(group[0])
@@ -190,7 +200,7 @@ class Pump:
         """The commit that ends the source's part is done, or has to be tried again."""
         if error is None:
             self._group_done()
-        elif self._hold.valid:
+        elif self._alive:
             due_ms = self._host.now_ms() + RETRY_MS
             retry = (
                 partial(self._retry_forget, group)
@@ -200,11 +210,11 @@ class Pump:
             self._host.at(due_ms, retry)
 
     def _retry_forget(self, group: list[Message]) -> None:
-        if self._hold.valid:
+        if self._alive:
             self._forget(group)
 
     def _retry_give_up(self, message: Message, error: BusError) -> None:
-        if self._hold.valid:
+        if self._alive:
             self._give_up(message, error)
 
     def _group_done(self) -> None:
