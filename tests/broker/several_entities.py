@@ -196,10 +196,15 @@ class SeveralEntities:
         self.world.run_for(duration_ms)
 
     def crash(self, entity: Entity, *, finish_commit: bool = False) -> None:
+        self.crash_quickly(entity, finish_commit=finish_commit)
+        self.world.settle_down()
+
+    def crash_quickly(self, entity: Entity, *, finish_commit: bool = False) -> None:
+        """As `crash`, without waiting for the other stores."""
         store = self.store_of(entity)
         store.crash(finish_commit=finish_commit)
         store.restart()
-        self.world.settle_down()
+        self.world.run_until(lambda: store.serving)
 
     # Verbs that leave the outcome open.
 
