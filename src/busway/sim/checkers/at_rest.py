@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from busway.broker.broker import Broker
+from busway.broker.line import Line
 from busway.broker.sub_queue import SubQueue
 from busway.model.message import Message, MessageState
 from busway.sim.history import Violation
@@ -43,7 +44,7 @@ def check_at_rest(
         rows = rows_of(store, sub_queue.slot)
         _check_counters(sub_queue, rows)
         _check_memory(sub_queue, {row.number: row for row in rows})
-        window_bytes += sub_queue.window.bytes
+        window_bytes += sum(line.window.bytes for line in sub_queue.lines)
         for row in rows:
             body = body_of(row)
             if body in found:
@@ -70,19 +71,20 @@ def _check_counters(sub_queue: SubQueue, rows: list[Message]) -> None:
             there.active += 1
         elif row.state is MessageState.DEFERRED:
             there.deferred += 1
+        else:
+            there.scheduled += 1
         there.bytes += row.size
+    if sub_queue.sessions is not None:
+        there.bytes += sum(each.state_bytes for each in sub_queue.sessions._sessions.values())
     if counted != there:
         raise Violation(NAME, f"{sub_queue.key}: counted {counted}, and there are {there}")
 
 
 def _check_memory(sub_queue: SubQueue, rows: dict[int, Message]) -> None:
-    key, window = sub_queue.key, sub_queue.window
-    if sub_queue.staged_bytes or sub_queue.paging:
-        raise Violation(NAME, f"{key}: {sub_queue.staged_bytes} B staged, or a page on its way")
-    entries = [*window._tail, *(entry[2] for entry in window._early)]
-    if sum(entry.size for entry in entries) != window.bytes:
-        raise Violation(NAME, f"{key}: the window's bytes are wrong")
-    ready = {id(entry) for entry in entries}
+    key = sub_queue.key
+    if sub_queue.tally.staged_bytes:
+        raise Violation(NAME, f"{key}: {sub_queue.tally.staged_bytes} B are said to be staged")
+    ready = {id(entry) for line in sub_queue.lines for entry in _entries(key, line)}
     active = 0
     for number, message in sub_queue.known.items():
         row = rows.get(number)
@@ -98,9 +100,21 @@ def _check_memory(sub_queue: SubQueue, rows: dict[int, Message]) -> None:
             raise Violation(NAME, f"{key}: {message} has a lock that nobody knows")
         if not locked and id(message) not in ready:
             raise Violation(NAME, f"{key}: {message} is ready and would never be delivered")
-    if sub_queue.committed.active != sub_queue.in_store + active:
+    in_store = sum(line.in_store for line in sub_queue.lines)
+    if sub_queue.committed.active != in_store + active:
         raise Violation(
             NAME,
-            f"{key}: {sub_queue.committed.active} active, {sub_queue.in_store} said to be in "
-            f"the store, {active} in memory",
+            f"{key}: {sub_queue.committed.active} active, {in_store} said to be in the store, "
+            f"{active} in memory",
         )
+
+
+def _entries(key: SubQueueKey, line: Line) -> list[Message]:
+    """What one line would deliver from memory."""
+    if line.paging or line.held_back or line._grants:
+        raise Violation(NAME, f"{key}: a page, a message or a grant of {line.session_id} waits")
+    window = line.window
+    entries = [*window._tail, *(entry[2] for entry in window._early)]
+    if sum(entry.size for entry in entries) != window.bytes:
+        raise Violation(NAME, f"{key}: the window's bytes are wrong")
+    return entries
