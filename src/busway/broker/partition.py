@@ -204,6 +204,14 @@ class Partition:
         if outcome is Outcome.REMOVED:
             stage = self._owner.stage(1)
             stage.delete(sub_queue, message)
+    def check_settlement(self, sub_queue: SubQueue, settlement: Settlement) -> None:
+        """Raise what can be known without a message: in a transaction it is too late when others
+        are staged already."""
+        self._owner.entity(self.incarnation)  # what is being purged cannot be settled too (D-16)
+        is_main = sub_queue.key.kind is SubQueueKind.MAIN
+        if settlement.kind is SettlementKind.DEAD_LETTER and not is_main:
+            raise BusError(DEAD_LETTER_TWICE)
+
             return stage
         if outcome is Outcome.RETURNED:
             self.release(sub_queue, message)

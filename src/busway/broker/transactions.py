@@ -83,6 +83,8 @@ class Transactions:
         except BusError as error:
             raise BusError(TRANSACTION_ROLLBACK, reason=error.text) from error
         if self._waits_for_history(transaction, again):
+        self._under_way: dict[bytes, Stage] = {}
+        """Transactions that no commit has decided yet: a repeated one waits for it (D-1)."""
             return
 
         def fill(stage: Stage) -> None:
@@ -92,6 +94,10 @@ class Transactions:
                 partition = self._owner.partition(key.incarnation, key.partition)
                 partition.stage_settlement(sub_queue, message, settlement)
             for key, messages in transaction.sends:
+        under_way = self._under_way.get(transaction.transaction_id)
+        if under_way is not None:
+            under_way.waiting.append(again)
+            return
                 partition = self._owner.partition(key.incarnation, key.partition)
                 self._intake.take_in(partition, messages)
             for key, messages in transaction.transfers:
@@ -114,7 +120,7 @@ class Transactions:
         """The messages to settle; None if one of them waits for another commit (D-1)."""
         found: list[tuple[SubQueue, Message]] = []
         tokens: set[bytes] = set()
-        for key, token, _ in transaction.settlements:
+        for key, token, settlement in transaction.settlements:
             sub_queue = self._owner.find_sub_queue(key)
             if sub_queue is None or token in tokens:
                 raise BusError(LOCK_LOST)
@@ -123,11 +129,13 @@ class Transactions:
             message = partition.locked(sub_queue, token)
             if message.staged is not None:
                 assert isinstance(message.staged, Stage)
+            self._under_way[transaction.transaction_id] = stage
                 message.staged.waiting.append(again)
                 return None
             found.append((sub_queue, message))
         return found
 
+        del self._under_way[mark.transaction_id]
     def _check_room(self, transaction: Transaction) -> None:
         sizes: dict[SubQueueKey, int] = {}
         for key, messages in (*transaction.sends, *transaction.transfers):
@@ -143,6 +151,7 @@ class Transactions:
                 return True
         return False
 
+            partition.check_settlement(sub_queue, settlement)
     def _stage_transfer(self, stage: Stage, key: SubQueueKey, messages: list[Message]) -> None:
         partition = self._owner.partition(key.incarnation, key.partition)
         target = partition.sub_queue(SubQueueKind.TRANSFER)
