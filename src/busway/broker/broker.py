@@ -174,6 +174,11 @@ class Broker:
         except BusError as error:
             replies.failed(tag, error)
 
+    def reserve_numbers(self, key: SubQueueKey, count: int) -> list[int]:
+        """Good for a transaction of this epoch."""
+        self._take_work()
+        return self.partition(key.incarnation, key.partition).reserve_numbers(count)
+
     def grant(self, grant: Grant) -> None:
         if not self.available or not self.exists(grant.key.incarnation):
             grant.left = 0

@@ -140,6 +140,14 @@ class Partition:
         stage.touched[main] = None
         return number
 
+    def reserve_numbers(self, count: int) -> list[int]:
+        """For a transaction that tells its client numbers before it is committed. One that is
+        rolled back leaves a gap (SEQ-4)."""
+        main = self.sub_queue(SubQueueKind.MAIN)
+        first = main.next_counter
+        main.next_counter += count
+        return [sequence_number(self.index, first + each) for each in range(count)]
+
     # What its sub-queues ask of the owner.
 
     @property
@@ -196,14 +204,6 @@ class Partition:
     def _is_over(self, lock: Message | SessionLock, message: Message) -> bool:
         return lock.locked_until_ms <= self._owner.now_ms() and message.staged is None
 
-    def stage_settlement(
-        self, sub_queue: SubQueue, message: Message, settlement: Settlement
-    ) -> Stage | None:
-        """Stage what becomes of a locked message; None if there is nothing to commit (D-5)."""
-        outcome = MOVES[message.state][settlement.kind]
-        if outcome is Outcome.REMOVED:
-            stage = self._owner.stage(1)
-            stage.delete(sub_queue, message)
     def check_settlement(self, sub_queue: SubQueue, settlement: Settlement) -> None:
         """Raise what can be known without a message: in a transaction it is too late when others
         are staged already."""
@@ -212,6 +212,14 @@ class Partition:
         if settlement.kind is SettlementKind.DEAD_LETTER and not is_main:
             raise BusError(DEAD_LETTER_TWICE)
 
+    def stage_settlement(
+        self, sub_queue: SubQueue, message: Message, settlement: Settlement
+    ) -> Stage | None:
+        """Stage what becomes of a locked message; None if there is nothing to commit (D-5)."""
+        outcome = MOVES[message.state][settlement.kind]
+        if outcome is Outcome.REMOVED:
+            stage = self._owner.stage(1)
+            stage.delete(sub_queue, message)
             return stage
         if outcome is Outcome.RETURNED:
             self.release(sub_queue, message)

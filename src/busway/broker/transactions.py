@@ -18,7 +18,7 @@ from busway.broker.seams import Replies, Settlement
 from busway.broker.staging import Stage
 from busway.broker.sub_queue import SubQueue
 from busway.model.errors import LOCK_LOST, TRANSACTION_ROLLBACK, BusError
-from busway.model.message import Message
+from busway.model.message import Message, MessageState
 from busway.store.base import SubQueueKey, SubQueueKind, TransactionMark
 
 OUTCOME_KEPT_MS = 5 * 60_000
@@ -35,19 +35,34 @@ class Transaction:
     """Messages to other entities, with their `destination`: stored in this entity's transfer queue
     in the same commit, and moved afterwards (TXN-3)."""
     settlements: list[tuple[SubQueueKey, bytes, Settlement]] = field(default_factory=list)
+    schedules: list[tuple[SubQueueKey, list[Message], list[int]]] = field(default_factory=list)
+    """Scheduled messages with the numbers that were reserved for them: the client has them."""
+    epoch: int | None = None
+    """The store's, when numbers were reserved: after it they may have been given to others."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.records == 0
+
+    @property
+    def batches(self) -> list[tuple[SubQueueKey, list[Message]]]:
+        """Everything that becomes a message."""
+        scheduled = [(key, messages) for key, messages, _ in self.schedules]
+        return [*self.sends, *self.transfers, *scheduled]
 
     @property
     def records(self) -> int:
-        sent = sum(len(messages) for _, messages in (*self.sends, *self.transfers))
-        return sent + len(self.settlements)
+        return sum(len(messages) for _, messages in self.batches) + len(self.settlements)
 
     @property
     def bytes(self) -> int:
-        batches = (*self.sends, *self.transfers)
-        return sum(message.size for _, messages in batches for message in messages)
+        return sum(message.size for _, messages in self.batches for message in messages)
 
 
 class TransactionOwner(Protocol):
+    @property
+    def epoch(self) -> int: ...
+
     def now_ms(self) -> int: ...
 
     def partition(self, incarnation: int, index: int) -> Partition: ...
@@ -68,13 +83,21 @@ class Transactions:
     def __init__(self, owner: TransactionOwner, intake: Intake) -> None:
         self._owner = owner
         self._intake = intake
+        self._under_way: dict[bytes, Stage] = {}
+        """Transactions that no commit has decided yet: a repeated one waits for it (D-1)."""
 
     def carry_out(self, transaction: Transaction, replies: Replies, tag: int) -> None:
         """Raises *rollback* if any part cannot be done; then nothing is."""
         if self._owner.was_carried_out(transaction.transaction_id):
             replies.committed([tag])
             return
+        if transaction.epoch not in (None, self._owner.epoch):
+            raise BusError(TRANSACTION_ROLLBACK, reason="its messaging store was lost meanwhile.")
         again = partial(self._owner.transact, transaction, replies, tag)
+        under_way = self._under_way.get(transaction.transaction_id)
+        if under_way is not None:
+            under_way.waiting.append(again)
+            return
         try:
             locked = self._locked(transaction, again)
             if locked is None:
@@ -83,8 +106,6 @@ class Transactions:
         except BusError as error:
             raise BusError(TRANSACTION_ROLLBACK, reason=error.text) from error
         if self._waits_for_history(transaction, again):
-        self._under_way: dict[bytes, Stage] = {}
-        """Transactions that no commit has decided yet: a repeated one waits for it (D-1)."""
             return
 
         def fill(stage: Stage) -> None:
@@ -94,23 +115,27 @@ class Transactions:
                 partition = self._owner.partition(key.incarnation, key.partition)
                 partition.stage_settlement(sub_queue, message, settlement)
             for key, messages in transaction.sends:
-        under_way = self._under_way.get(transaction.transaction_id)
-        if under_way is not None:
-            under_way.waiting.append(again)
-            return
                 partition = self._owner.partition(key.incarnation, key.partition)
                 self._intake.take_in(partition, messages)
+            for key, messages, numbers in transaction.schedules:
+                partition = self._owner.partition(key.incarnation, key.partition)
+                self._intake.take_in(partition, messages)
+                for message, number in zip(messages, numbers, strict=True):
+                    if message.state is MessageState.SCHEDULED:
+                        message.number = number
             for key, messages in transaction.transfers:
                 self._stage_transfer(stage, key, messages)
             until_ms = self._owner.now_ms() + OUTCOME_KEPT_MS
             mark = TransactionMark(transaction.transaction_id, until_ms)
             stage.transactions.append(mark)
             stage.after.append(partial(self._committed, mark))
+            self._under_way[transaction.transaction_id] = stage
             stage.answer(replies, tag)
 
         self._owner.whole_stage(transaction.records, transaction.bytes, fill)
 
     def _committed(self, mark: TransactionMark, error: BusError | None) -> None:
+        del self._under_way[mark.transaction_id]
         if error is None:
             self._owner.carried_out(mark)
 
@@ -126,32 +151,31 @@ class Transactions:
                 raise BusError(LOCK_LOST)
             tokens.add(token)
             partition = self._owner.partition(key.incarnation, key.partition)
+            partition.check_settlement(sub_queue, settlement)
             message = partition.locked(sub_queue, token)
             if message.staged is not None:
                 assert isinstance(message.staged, Stage)
-            self._under_way[transaction.transaction_id] = stage
                 message.staged.waiting.append(again)
                 return None
             found.append((sub_queue, message))
         return found
 
-        del self._under_way[mark.transaction_id]
     def _check_room(self, transaction: Transaction) -> None:
         sizes: dict[SubQueueKey, int] = {}
-        for key, messages in (*transaction.sends, *transaction.transfers):
+        for key, messages in transaction.batches:
             sizes[key] = sizes.get(key, 0) + sum(message.size for message in messages)
         for key, size in sizes.items():
             partition = self._owner.partition(key.incarnation, key.partition)
             self._intake.check_room(partition, partition.entity, size)
 
     def _waits_for_history(self, transaction: Transaction, again: Callable[[], None]) -> bool:
-        for key, messages in transaction.sends:
+        scheduled = [(key, messages) for key, messages, _ in transaction.schedules]
+        for key, messages in (*transaction.sends, *scheduled):
             partition = self._owner.partition(key.incarnation, key.partition)
             if self._intake.waits_for_history(partition, messages, again):
                 return True
         return False
 
-            partition.check_settlement(sub_queue, settlement)
     def _stage_transfer(self, stage: Stage, key: SubQueueKey, messages: list[Message]) -> None:
         partition = self._owner.partition(key.incarnation, key.partition)
         target = partition.sub_queue(SubQueueKind.TRANSFER)
