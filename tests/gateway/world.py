@@ -191,8 +191,8 @@ class Client:
         self.world.settle()
         return link
 
-    def sender(self, path: str, name: str = "sender") -> Sender:
-        link = self.attach(name, LinkRole.SENDER, target=Target(path), rcv_settle_mode=1)
+    def sender(self, path: str, name: str = "sender", **options: Any) -> Sender:
+        link = self.attach(name, LinkRole.SENDER, target=Target(path), rcv_settle_mode=1, **options)
         return Sender(self, link)
 
     def receiver(
@@ -203,6 +203,7 @@ class Client:
         credit: int = 0,
         delete: bool = False,
         source: Source | None = None,
+        session: Session | None = None,
     ) -> Receiver:
         link = self.attach(
             name,
@@ -210,6 +211,7 @@ class Client:
             source=source or Source(path),
             snd_settle_mode=1 if delete else 0,
             rcv_settle_mode=0 if delete else 1,
+            session=session,
         )
         receiver = Receiver(self, link)
         if credit:
@@ -258,7 +260,14 @@ class Sender:
         self.link = link
         self._tags = 0
 
-    def put(self, payload: bytes, *, message_format: int = 0, settled: bool = False) -> int:
+    def put(
+        self,
+        payload: bytes,
+        *,
+        message_format: int = 0,
+        settled: bool = False,
+        state: DeliveryState | None = None,
+    ) -> int:
         """Send without waiting; returns the delivery id."""
         self._tags += 1
         if self.link.credit == 0:
@@ -268,6 +277,7 @@ class Sender:
             self._tags.to_bytes(4, "big"),
             settled=settled,
             message_format=message_format,
+            state=state,
         )
 
     def outcome(self, delivery_id: int) -> DeliveryState | None:
@@ -285,9 +295,9 @@ class Sender:
         self.client.world.settle()
         return self.outcome(delivery_id)
 
-    def send_batch(self, *messages: bytes) -> DeliveryState | None:
+    def send_batch(self, *messages: bytes, **options: Any) -> DeliveryState | None:
         sections = b"".join(b"\x00\x53\x75" + codec.encode_value(each) for each in messages)
-        return self.send(sections, message_format=BATCH_FORMAT)
+        return self.send(sections, message_format=BATCH_FORMAT, **options)
 
     def fill(self, count: int, **options: Any) -> None:
         ids = [self.put(message(f"m{n}", **options)) for n in range(count)]
@@ -358,9 +368,15 @@ class Requests:
         if credit:
             self.replies.set_credit(credit)
         self._next = 0
+        self.state: DeliveryState | None = None
+        """Of the requests' transfers: a transaction's."""
 
     def ask(
-        self, properties: dict[str, Any], request_body: Any, *, reply_to: str | None = None
+        self,
+        properties: dict[str, Any],
+        request_body: Any,
+        *,
+        reply_to: str | None = None,
     ) -> UUID:
         self._next += 1
         message_id = UUID(int=self._next)
@@ -369,7 +385,7 @@ class Requests:
             application_properties=properties,
             body=request_body,
         )
-        self.link.send(payload, self._next.to_bytes(4, "big"))
+        self.link.send(payload, self._next.to_bytes(4, "big"), state=self.state)
         self.client.world.settle()
         return message_id
 

@@ -6,12 +6,13 @@ there. A stranger does not learn which entities exist.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from busway.amqp.link import Link
 from busway.amqp.performatives import Coordinator
 from busway.amqp.types import ULong
 from busway.gateway.auth import Right
+from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
 from busway.gateway.router import kind_of
@@ -28,15 +29,17 @@ from busway.model.errors import (
     SEND_TO_SUB_QUEUE,
     SESSION_NOT_ALLOWED,
     SESSION_REQUIRED,
+    TOKEN_MISSING,
     BusError,
     ErrorKind,
 )
-from busway.model.limits import KIB
+from busway.model.limits import KIB, TIERS
 from busway.model.names import Address, SubQueueKind, parse_address
 
 if TYPE_CHECKING:
     from busway.gateway.connection import GatewayConnection
 
+TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
 RECEIVER_ON_FORWARDING = (
     "Cannot create a message receiver on an entity with auto-forwarding enabled."
 )
@@ -46,6 +49,9 @@ REQUEST_SIZE_MAX = 2**64 - 1
 
 def attach(connection: GatewayConnection, link: Link) -> None:
     """Accept the link and put its endpoint behind it, or raise why not."""
+    if isinstance(link.target, Coordinator) and not link.is_sender:
+        _attach_coordinator(connection, link)
+        return
     address = _address(link)
     if address.cbs or address.management:
         _attach_requests(connection, link, address)
@@ -56,13 +62,24 @@ def attach(connection: GatewayConnection, link: Link) -> None:
 
 
 def _address(link: Link) -> Address:
-    if isinstance(link.target, Coordinator):
-        raise BusError(NOT_IMPLEMENTED, operation="transaction coordinator")
     terminus = link.source if link.is_sender else link.target
-    text = None if terminus is None else terminus.address
+    text = None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
     if text is None:
         raise BusError(NOT_FOUND, uri="")
     return parse_address(text)
+
+
+def _attach_coordinator(connection: GatewayConnection, link: Link) -> None:
+    """Any token of the connection will do (amqp.md 14)."""
+    gateway = connection.gateway
+    if not connection.tokens.any(gateway.host.now_ms()):
+        raise BusError(TOKEN_MISSING, uri=f"sb://{connection.hostname}/")
+    if not TIERS[gateway.catalog.namespace.tier].transactions:  # TXN-7
+        raise BusError(NOT_IMPLEMENTED, operation="transaction coordinator")
+    coordinator = CoordinatorEndpoint(connection, link)
+    connection.keep(coordinator)
+    link.accept()
+    coordinator.start()
 
 
 def _attach_requests(connection: GatewayConnection, link: Link, address: Address) -> None:
@@ -91,13 +108,32 @@ def _attach_sender(connection: GatewayConnection, link: Link, address: Address) 
         raise BusError(SEND_TO_SUB_QUEUE, uri=connection.uri(address))
     if not entity.status.can_send:
         raise _disabled(connection, entity, address, SEND_DISABLED)
-    sender = SenderEndpoint(connection, link, entity, address)
+    properties: dict[Any, Any] = {}
+    destination = _transfer_destination(connection, link, properties)
+    sender = SenderEndpoint(connection, link, entity, address, destination)
     connection.keep(sender)
     limit = entity.max_message_size_kb * KIB
     # Go takes a ulong here; Python, Java and Go size their batches by it (amqp.md 7.2).
-    properties = {"com.microsoft:max-message-batch-size": ULong(limit)}
+    properties["com.microsoft:max-message-batch-size"] = ULong(limit)
     link.accept(max_message_size=limit, properties=properties)
     sender.start()
+
+
+def _transfer_destination(
+    connection: GatewayConnection, link: Link, properties: dict[Any, Any]
+) -> str | None:
+    """Send-via: where messages go by way of this entity; echoed, and open to the same client."""
+    for name, value in (link.properties or {}).items():
+        if str(name) != TRANSFER_DESTINATION:
+            continue
+        address = parse_address(str(value))
+        connection.require(address, Right.SEND)
+        entity = _entity(connection, address)
+        if isinstance(entity, Subscription) or address.sub_queue is not SubQueueKind.MAIN:
+            raise BusError(SEND_TO_SUB_QUEUE, uri=connection.uri(address))
+        properties[name] = value
+        return entity.path
+    return None
 
 
 def _attach_receiver(connection: GatewayConnection, link: Link, address: Address) -> None:

@@ -34,14 +34,17 @@ from busway.gateway import auth, requests
 from busway.gateway.attach import attach
 from busway.gateway.auth import Right
 from busway.gateway.cbs import Tokens
+from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
 from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionReceiverEndpoint
+from busway.gateway.transactions import OpenTransaction
 from busway.model.errors import (
     CONNECTION_QUOTA_EXCEEDED,
     LOCK_LOST,
     TOKEN_MISSING,
+    TRANSACTION_UNKNOWN,
     UNAUTHORIZED,
     BusError,
 )
@@ -55,7 +58,7 @@ log = logging.getLogger("busway.gateway")
 CLOSE_ANSWER_MS = 5_000
 """How long a peer may take to answer our close."""
 
-Endpoint = SenderEndpoint | ReceiverEndpoint | RequestEndpoint | ReplyEndpoint
+Endpoint = SenderEndpoint | ReceiverEndpoint | RequestEndpoint | ReplyEndpoint | CoordinatorEndpoint
 
 
 class Peer(Protocol):
@@ -79,6 +82,8 @@ class GatewayConnection:
         self.peer = peer
         self.tokens = Tokens(gateway.host.now_ms())
         self.requests_open = 0
+        self.transactions: dict[bytes, OpenTransaction] = {}
+        """Declared and not discharged, by all control links."""
         self.hostname = ""
         # A password in clear text only where nobody can listen (D-34).
         may_use_password = encrypted or peer.loopback
@@ -276,6 +281,8 @@ class GatewayConnection:
             self.close(error.condition, self.gateway.describe(error))
         elif self.tokens.expire(now_ms):
             for endpoint in list(self._endpoints):
+                if isinstance(endpoint, CoordinatorEndpoint):
+                    continue  # needs nothing of its own
                 address, right = endpoint.address, right_of(endpoint)
                 if not address.cbs and not self.tokens.allow(address, right, now_ms):
                     error = BusError(UNAUTHORIZED, claim=claim_of(right), uri=self.uri(address))
@@ -313,6 +320,12 @@ class GatewayConnection:
                 and endpoint.entity.incarnation == incarnation
             ):
                 self.detach(endpoint, error)
+
+    def transaction(self, transaction_id: bytes) -> OpenTransaction:
+        found = self.transactions.get(transaction_id)
+        if found is None:
+            raise BusError(TRANSACTION_UNKNOWN)
+        return found
 
     def session_lock(
         self, incarnation: int, session_id: str | None, link_name: str | None

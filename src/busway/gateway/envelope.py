@@ -40,6 +40,9 @@ Part = tuple[list[Message], int | None]
 """Messages that are stored in one commit, and the partition that their key pins; None if any will
 do."""
 
+Keyed = tuple[Message, str | None, str | None]
+"""A message with its key and the one for an entity that it goes by way of."""
+
 # --- In ------------------------------------------------------------------------------------------
 
 
@@ -112,6 +115,19 @@ def read_one(payload: bytes, entity: Destination, now_ms: int) -> tuple[Message,
         message.digest = digest(sections.message_id, key if entity.enable_partitioning else None)
     by_id = sections.group_id is None and not sections.partition_key
     return message, key, by_id
+
+
+def read_keyed(
+    payload: bytes, message_format: int, entity: Destination, now_ms: int
+) -> list[Keyed]:
+    """The messages of a transfer that is part of a transaction."""
+    payloads = codec.split_batch(payload) if message_format == BATCH_FORMAT else [payload]
+    return [keyed(each, entity, now_ms) for each in payloads]
+
+
+def keyed(payload: bytes, entity: Destination, now_ms: int) -> Keyed:
+    message, key, _ = read_one(payload, entity, now_ms)
+    return message, key, codec.scan_message(payload).via_partition_key
 
 
 def digest(message_id: MessageId, key: str | None) -> bytes:

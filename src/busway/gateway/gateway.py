@@ -25,6 +25,7 @@ from busway.gateway.requests import Request
 from busway.gateway.router import Owner, Router
 from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionWaits
+from busway.gateway.transactions import OpenTransaction
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity
 from busway.model.errors import (
@@ -92,6 +93,7 @@ class Gateway:
         self._due: list[Due] = []
         self._sending: dict[SenderEndpoint, None] = {}
         self._requests: list[Request] = []
+        self._transactions: dict[OpenTransaction, None] = {}
         self._sweep_timer: Timer | None = None
         catalog.listen(self._entity_changed)
 
@@ -181,6 +183,10 @@ class Gateway:
         request.awaited()
         self._arm()
 
+    def await_discharge(self, transaction: OpenTransaction) -> None:
+        self._transactions[transaction] = None
+        self._arm()
+
     def _arm(self) -> None:
         if self._sweep_timer is None:
             self._sweep_timer = self.host.at(self.host.now_ms() + SWEEP_MS, self._sweep)
@@ -201,7 +207,12 @@ class Gateway:
             else:
                 waiting.append(request)
         self._requests = waiting
-        if self._sending or self._requests:
+        for transaction in list(self._transactions):
+            if transaction.is_over:
+                del self._transactions[transaction]
+            elif transaction.deadline_ms is not None and transaction.deadline_ms <= now_ms:
+                transaction.time_out()
+        if self._sending or self._requests or self._transactions:
             self._arm()
 
     # --- Errors as clients see them --------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from busway.amqp.performatives import TransactionalState
 from busway.amqp.types import Symbol
 from busway.gateway import message_operations as messages
 from busway.gateway import rule_operations as rules
@@ -21,6 +22,7 @@ from busway.gateway.requests import Request
 from busway.model.entities import Topic
 from busway.model.errors import (
     ARGUMENT_ERROR,
+    INVALID_OPERATION,
     NOT_FOUND,
     NOT_IMPLEMENTED,
     RECEIVE_DISABLED,
@@ -44,7 +46,8 @@ class Operation:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "renew-lock": Operation(Right.LISTEN, messages.renew_lock),
+    # In a transaction it does what it always does: there is nothing to take back (TXN-1).
+    "renew-lock": Operation(Right.LISTEN, messages.renew_lock, in_transactions=True),
     "peek-message": Operation(Right.LISTEN, messages.peek_message),
     "receive-by-sequence-number": Operation(Right.LISTEN, messages.receive_by_sequence_number),
     "update-disposition": Operation(
@@ -98,8 +101,16 @@ class ManagementService:
         if not connection.tokens.allow(address, operation.right, now_ms):
             claim = operation.right.name or "Listen"
             raise BusError(UNAUTHORIZED, claim=claim.title(), uri=str(address))
-        if operation.answer is None or request.state is not None:
+        if operation.answer is None:
             raise BusError(NOT_IMPLEMENTED, operation=request.operation or "(none)")
+        transaction = None
+        if isinstance(request.state, TransactionalState):
+            if not operation.in_transactions:
+                raise BusError(
+                    INVALID_OPERATION,
+                    detail=f"'{request.operation}' cannot be part of a transaction.",  # TXN-1
+                )
+            transaction = connection.transaction(request.state.txn_id)
         entity = self._gateway.find(address)
         if entity is None:
             raise BusError(NOT_FOUND, uri=connection.uri(address))
@@ -113,7 +124,7 @@ class ManagementService:
             raise BusError(SERVER_BUSY)
         if not isinstance(request.body, dict):
             raise BusError(ARGUMENT_ERROR, detail="The request has no map as its body.")
-        return Call(self._gateway, request, entity, request.body)
+        return Call(self._gateway, request, entity, request.body, transaction)
 
 
 def _server_timeout_ms(request: Request) -> int:

@@ -84,13 +84,14 @@ def schedule_message(call: Call) -> None:
     payloads = [_payload(call, each) for each in call.items("messages", dict)]
     now_ms = call.gateway.host.now_ms()
     try:
+        if call.transaction is not None:
+            keyed = [envelope.keyed(each, entity, now_ms) for each in payloads]
+            call.transaction.schedule(entity, keyed)
+            call.succeed(_numbers([message for message, _, _ in keyed]))
+            return
         messages, parts = envelope.read_all(payloads, entity, now_ms)
     except ProtocolError as error:
         raise BusError(ARGUMENT_ERROR, detail=f"A message cannot be read: {error}") from error
-    if call.transaction is not None:
-        call.transaction.schedule(entity, parts)
-        call.succeed(_numbers(messages))
-        return
     size = sum(len(payload) for payload in payloads)
     budget = call.gateway.budget
     if budget.exceeded:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from busway.amqp.events import Disposed
 from busway.amqp.link import Link
-from busway.amqp.performatives import Outcome, Rejected
+from busway.amqp.performatives import Outcome, Rejected, TransactionalState
 from busway.broker.locks import token_partition
 from busway.broker.seams import Grant, SettlementKind, Timer
 from busway.gateway import envelope, settlement
 from busway.gateway.fanin import CreditLink
 from busway.gateway.router import is_partitioned, kind_of
 from busway.model.entities import Entity
-from busway.model.errors import LOCK_LOST, NOT_IMPLEMENTED, BusError, ErrorKind
+from busway.model.errors import ARGUMENT_ERROR, LOCK_LOST, BusError, ErrorKind
 from busway.model.message import Message
 from busway.model.names import Address
 from busway.store.base import SubQueueKey
@@ -261,11 +261,13 @@ class ReceiverEndpoint:
 
     def disposed(self, event: Disposed) -> None:
         """The client has decided about some of what it holds."""
+        if isinstance(event.state, TransactionalState):
+            self._settle_in_transaction(event, event.state)
+            return
         decision = settlement.from_outcome(event.state)
         if decision is None:
             if not event.settled:
-                self._refuse_state(event)
-                return
+                return  # `received` and null say nothing
             # Settled without an outcome: whatever was meant, the message must not be lost.
             decision = settlement.RELEASE
         if self.delete:
@@ -295,12 +297,28 @@ class ReceiverEndpoint:
             self._acknowledgements[kind] = replies
         return replies
 
-    def _refuse_state(self, event: Disposed) -> None:
-        """A transaction's state, which is not supported yet; `received` and null say nothing."""
-        if event.state is None or event.state.CODE != 0x34:
+    def _settle_in_transaction(self, event: Disposed, state: TransactionalState) -> None:
+        """Kept until the discharge, and the lock with it; answered now (amqp.md 14)."""
+        decision = settlement.from_outcome(state.outcome)
+        if self.delete:
             return
-        for delivery_id in event.delivery_ids:
-            self.reject(delivery_id, BusError(NOT_IMPLEMENTED, operation="transaction"))
+        for delivery_id, token in zip(event.delivery_ids, event.tags, strict=True):
+            partition = token_partition(token)
+            try:
+                if decision is None:
+                    raise BusError(ARGUMENT_ERROR, detail="The transactional state has no outcome.")
+                if partition is None:
+                    raise BusError(self.lost)
+                key = SubQueueKey(self.entity.incarnation, partition, self.kind)
+                transaction = self.connection.transaction(state.txn_id)
+                transaction.settle(self.entity, key, token, decision)
+            except BusError as error:
+                if not event.settled:
+                    self.reject(delivery_id, error)
+                continue
+            if not event.settled:
+                outcome = settlement.ACKNOWLEDGEMENTS[decision.kind]
+                self.link.settle_sent([delivery_id], TransactionalState(state.txn_id, outcome))
 
     def reject(self, delivery_id: int, error: BusError) -> None:
         if not self.closed:

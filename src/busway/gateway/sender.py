@@ -14,13 +14,25 @@ from typing import TYPE_CHECKING
 from busway.amqp.errors import DECODE_ERROR, ProtocolError
 from busway.amqp.events import TransferReceived
 from busway.amqp.link import Link
-from busway.amqp.performatives import Accepted, Error, Rejected
+from busway.amqp.performatives import Accepted, Error, Rejected, TransactionalState
+from busway.broker.transactions import Transaction
 from busway.gateway import envelope
+from busway.gateway.coordinator import TRANSACTION_ID_BYTES
 from busway.gateway.router import Destination, Dispatch, PendingSend
+from busway.gateway.transactions import to_be_transferred
 from busway.model.durations import format_timespan
-from busway.model.errors import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, TIMEOUT, BusError
+from busway.model.errors import (
+    BATCH_KEYS_DIFFER,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    TIMEOUT,
+    BusError,
+)
 from busway.model.limits import KIB
 from busway.model.names import Address
+from busway.model.partitioning import partition_of_key
+from busway.store.base import SubQueueKey, SubQueueKind
 
 if TYPE_CHECKING:
     from busway.gateway.connection import GatewayConnection
@@ -43,6 +55,7 @@ class SenderEndpoint:
         "address",
         "closed",
         "connection",
+        "destination",
         "entity",
         "gateway",
         "link",
@@ -50,12 +63,19 @@ class SenderEndpoint:
     )
 
     def __init__(
-        self, connection: GatewayConnection, link: Link, entity: Destination, address: Address
+        self,
+        connection: GatewayConnection,
+        link: Link,
+        entity: Destination,
+        address: Address,
+        destination: str | None = None,
     ) -> None:
         self.connection = connection
         self.gateway = connection.gateway
         self.link = link
         self.entity = entity
+        self.destination = destination
+        """The path of another entity: messages go there by way of this one."""
         self.address = address
         self.closed = False
         self.turn_is_due = False
@@ -74,7 +94,11 @@ class SenderEndpoint:
         gateway.at_turn_end(self)
         try:
             if event.state is not None:
-                raise BusError(NOT_IMPLEMENTED, operation="send in a transaction")
+                self._send_in_transaction(event, now_ms)
+                return
+            if self.destination is not None:
+                self._send_via(event, now_ms)
+                return
             parts = envelope.read(event.payload, event.message_format, self.entity, now_ms)
         except BusError as error:
             if not event.settled:
@@ -88,12 +112,7 @@ class SenderEndpoint:
         size = len(event.payload)
         deadline_ms = now_ms + gateway.settings.send_timeout_ms
         pending = PendingSend(*parts[0], size, deadline_ms)
-        if not self._pending:
-            gateway.await_sends(self)
-        self._pending[delivery_id] = pending
-        if event.settled:
-            self._settled.add(delivery_id)
-        gateway.budget.take(size)
+        self._track(event, pending)
         if len(parts) > 1:
             self._split(delivery_id, [PendingSend(*part) for part in parts])
             return
@@ -101,6 +120,62 @@ class SenderEndpoint:
             gateway.router.send(self.entity, pending, self, delivery_id)
         except BusError as error:
             self._finish(delivery_id, error)
+
+    def _track(self, event: TransferReceived, pending: PendingSend) -> None:
+        if not self._pending:
+            self.gateway.await_sends(self)
+        self._pending[event.delivery_id] = pending
+        if event.settled:
+            self._settled.add(event.delivery_id)
+        self.gateway.budget.take(pending.size)
+
+    def _send_in_transaction(self, event: TransferReceived, now_ms: int) -> None:
+        """Kept until the discharge; answered now (amqp.md 14)."""
+        if not isinstance(event.state, TransactionalState):
+            raise BusError(NOT_IMPLEMENTED, operation=f"a send with {event.state!r}")
+        transaction = self.connection.transaction(event.state.txn_id)
+        entity = self._final_entity()
+        messages = envelope.read_keyed(event.payload, event.message_format, entity, now_ms)
+        if self.destination is None:
+            transaction.send(self.link.session, entity, messages)
+        else:
+            transaction.send_via(self.entity, entity, messages)
+        if not event.settled:
+            state = TransactionalState(event.state.txn_id, ACCEPTED)
+            self.link.settle([event.delivery_id], state)
+
+    def _send_via(self, event: TransferReceived, now_ms: int) -> None:
+        """To another entity by way of this one, outside a transaction: one of its own (TXN-3)."""
+        via, entity = self.entity, self._final_entity()
+        messages = envelope.read_keyed(event.payload, event.message_format, entity, now_ms)
+        count = len(via.placement)
+        keys = {via_key or key for _, key, via_key in messages}
+        if len(keys) > 1 and count > 1:
+            raise BusError(BATCH_KEYS_DIFFER, refused=True)
+        key, random = keys.pop(), self.gateway.host.random_bytes
+        partition = random(1)[0] % count if key is None else partition_of_key(key, count)
+        found = [message for message, _, _ in messages]
+        for message in found:
+            to_be_transferred(message, entity)
+        deadline_ms = now_ms + self.gateway.settings.send_timeout_ms
+        self._track(event, PendingSend(found, partition, len(event.payload), deadline_ms))
+        work = Transaction(random(TRANSACTION_ID_BYTES))
+        work.transfers.append((SubQueueKey(via.incarnation, partition, SubQueueKind.MAIN), found))
+        try:
+            owner = self.gateway.router.available_owner(via, partition)
+        except BusError as error:
+            self._finish(event.delivery_id, error)
+            return
+        owner.transact(work, self, event.delivery_id)
+
+    def _final_entity(self) -> Destination:
+        """Where the messages of this link end up; one that is gone is not found (FWD-5)."""
+        if self.destination is None:
+            return self.entity
+        entity = self.gateway.catalog.find(self.destination)
+        if entity is None:
+            raise BusError(NOT_FOUND, uri=self.destination)
+        return entity
 
     def too_large(self, delivery_id: int, settled: bool) -> None:
         """The link stays: only this message is refused."""
