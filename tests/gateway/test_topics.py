@@ -408,3 +408,54 @@ def test_nobody_receives_where_messages_are_forwarded(world: World, client: Clie
         refusal = client.refusal(client.receiver(path, path).link)
         assert refusal is not None
         assert refusal.condition == "amqp:not-allowed"  # FWD-1, DLQ-4
+
+
+# --- Idle entities (STA-4) -----------------------------------------------------------------------
+
+IDLE_MS = 5 * 60_000
+
+
+def wait(client: Client, ms: int) -> None:
+    """Let time pass on a connection that is kept alive."""
+    for _ in range(ms // 30_000):
+        client.world.settle(for_ms=30_000)
+        client.engine.tick(client.world.scheduler.now_ms())
+
+
+def test_an_idle_queue_is_deleted(world: World, client: Client) -> None:
+    world.queue("brief", auto_delete_on_idle_ms=IDLE_MS)
+    wait(client, IDLE_MS - 30_000)
+    client.sender("brief").send(message())
+    wait(client, IDLE_MS - 30_000)
+    assert world.catalog.find("brief") is not None
+    wait(client, 90_000)
+    assert world.catalog.find("brief") is None
+
+
+def test_a_receiver_that_is_there_keeps_an_entity(world: World, client: Client) -> None:
+    world.topic("news")
+    world.subscription("news", "s", auto_delete_on_idle_ms=IDLE_MS)
+    receiver = client.receiver("news/Subscriptions/s", credit=1)
+    wait(client, 2 * IDLE_MS)
+    assert world.catalog.find_subscription("news", "s") is not None
+    receiver.link.detach()
+    wait(client, IDLE_MS - 30_000)
+    assert world.catalog.find_subscription("news", "s") is not None
+    wait(client, 90_000)
+    assert world.catalog.find_subscription("news", "s") is None
+
+
+def test_a_scheduled_message_keeps_its_queue(world: World, client: Client) -> None:
+    world.queue("brief", auto_delete_on_idle_ms=IDLE_MS)
+    client.sender("brief").send(message(annotations=later(world, 2 * IDLE_MS)))
+    wait(client, IDLE_MS + 60_000)
+    assert world.catalog.find("brief") is not None
+
+
+def test_a_peek_is_use(world: World, client: Client) -> None:
+    world.queue("brief", auto_delete_on_idle_ms=IDLE_MS)
+    requests = client.requests("brief/$management")
+    for _ in range(3):
+        wait(client, IDLE_MS - 30_000)
+        assert requests.manage("peek-message", from_sequence_number=0, message_count=1)[0] == 204
+    assert world.catalog.find("brief") is not None

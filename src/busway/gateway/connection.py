@@ -345,6 +345,13 @@ class GatewayConnection:
                 return endpoint.lock
         return None
 
+    def holds_session(self, incarnation: int) -> bool:
+        return any(
+            isinstance(endpoint, SessionReceiverEndpoint)
+            and endpoint.entity.incarnation == incarnation
+            for endpoint in self._endpoints
+        )
+
     def reply_link(self, request: RequestEndpoint, reply_to: str | None) -> ReplyEndpoint | None:
         links = [each for each in self._endpoints if isinstance(each, ReplyEndpoint)]
         return requests.choose_reply_link(links, request, reply_to)

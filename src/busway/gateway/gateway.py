@@ -20,6 +20,7 @@ from busway.gateway.budget import Budget
 from busway.gateway.cbs import CbsService
 from busway.gateway.connection import GatewayConnection, Peer
 from busway.gateway.fanin import FanIn
+from busway.gateway.idle_entities import IdleEntities
 from busway.gateway.management import ManagementService
 from busway.gateway.requests import Request
 from busway.gateway.router import Owner, Router
@@ -88,6 +89,7 @@ class Gateway:
         self.cbs = CbsService(self)
         self.management = ManagementService(self)
         self.sessions = SessionWaits(self)
+        self.idle = IdleEntities(self)
         self.connections: dict[GatewayConnection, None] = {}
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
         self._due: list[Due] = []
@@ -96,6 +98,7 @@ class Gateway:
         self._transactions: dict[OpenTransaction, None] = {}
         self._sweep_timer: Timer | None = None
         catalog.listen(self._entity_changed)
+        self.idle.start()
 
     # --- Connections -----------------------------------------------------------------------------
 
@@ -136,9 +139,20 @@ class Gateway:
         if self._fan_ins.get(key) is fan_in:
             del self._fan_ins[key]
 
+    def has_receivers(self, entity: Entity) -> bool:
+        """Whether somebody has a receiver link there, or waits for one."""
+        incarnation = entity.incarnation
+        return (
+            any(key[0] == incarnation for key in self._fan_ins)
+            or self.sessions.is_awaited(incarnation)
+            or any(connection.holds_session(incarnation) for connection in self.connections)
+        )
+
     def _entity_changed(self, change: Change) -> None:
         """STA-2, STA-5: links to what was deleted or changed are detached; clients attach again."""
         before, after = change.before, change.after
+        if after is not None:
+            self.idle.expect(after)
         if before is None or change.rule is not None:
             return  # a rule changes what comes later, not who receives it (RUL-6)
         if after is None:

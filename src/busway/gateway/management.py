@@ -124,6 +124,7 @@ class ManagementService:
             raise BusError(SERVER_BUSY)
         if not isinstance(request.body, dict):
             raise BusError(ARGUMENT_ERROR, detail="The request has no map as its body.")
+        self._gateway.idle.used(entity)  # PEEK-4
         return Call(self._gateway, request, entity, request.body, transaction)
 
 

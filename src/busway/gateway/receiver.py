@@ -123,6 +123,7 @@ class ReceiverEndpoint:
         self._drain_is_overdue = False
         self._acknowledgements: dict[SettlementKind, Acknowledgements] = {}
         self._partitioned = is_partitioned(entity)
+        self.gateway.idle.used(entity)
         feed.join(self)
 
     # --- Credit ----------------------------------------------------------------------------------
@@ -345,3 +346,4 @@ class ReceiverEndpoint:
             self._drain_timer.cancel()
         self._recall()
         self.feed.leave(self)
+        self.gateway.idle.used(self.entity)

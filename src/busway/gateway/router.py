@@ -24,7 +24,7 @@ from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import PARTITION_UNAVAILABLE, QUOTA_EXCEEDED, SERVER_BUSY, BusError
 from busway.model.message import Message
 from busway.model.names import Address
-from busway.store.base import SubQueueKey, SubQueueKind
+from busway.store.base import Counters, SubQueueKey, SubQueueKind
 
 Destination = Queue | Topic
 """What messages can be sent to."""
@@ -66,6 +66,7 @@ class Owner(Protocol):
         self, key: SubQueueKey, token: bytes, settlement: Settlement, replies: Replies, tag: int
     ) -> None: ...
     def renew(self, key: SubQueueKey, tokens: Sequence[bytes]) -> list[int]: ...
+    def counters(self, incarnation: int, partition: int) -> dict[SubQueueKind, Counters]: ...
 
     def accept_session(
         self, key: SubQueueKey, session_id: str | None, holder: SessionHolder

@@ -86,6 +86,7 @@ class SenderEndpoint:
         self._accepted: list[int] = []
 
     def start(self) -> None:
+        self.gateway.idle.used(self.entity)
         self.link.set_credit(self.gateway.budget.share(CREDIT))
 
     def transfer(self, event: TransferReceived) -> None:
@@ -250,6 +251,7 @@ class SenderEndpoint:
         """Once per turn: acknowledge what was committed, then see about credit."""
         if self._accepted:
             delivery_ids, self._accepted = self._accepted, []
+            self.gateway.idle.used(self.entity)
             self.link.settle(delivery_ids, ACCEPTED)
         self.replenish()
 

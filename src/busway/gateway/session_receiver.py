@@ -363,6 +363,9 @@ class SessionWaits:
         self._arm()
         return offers
 
+    def is_awaited(self, incarnation: int) -> bool:
+        return incarnation in self._offers
+
     def _left(self, entity: Entity) -> None:
         self._offers.pop(entity.incarnation, None)
 
