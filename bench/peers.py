@@ -15,6 +15,12 @@ AMQPLOAD = str(HERE / "amqpload")
 REFLOAD = [sys.executable, str(HERE / "refload.py")]
 
 
+def python():
+    """The Python that Busway is installed for: `.venv` of this tree if it is there."""
+    own = HERE.parent / ".venv" / "bin" / "python"
+    return str(own) if own.exists() else sys.executable
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -166,13 +172,13 @@ class Busway(Peer):
     key = "a-key-for-the-bench-only"
 
     def version(self):
-        return subprocess.run([sys.executable, "-c", "import busway; print(busway.__version__)"], capture_output=True,
+        return subprocess.run([python(), "-c", "import busway; print(busway.__version__)"], capture_output=True,
                               text=True).stdout.strip()
 
     def spawn(self):
         (self.dir / "entities.toml").write_text(
             f'[[queues]]\nname = "bench"\npartitioned = {str(self.partitioned).lower()}\nmax_size_mb = 5120\n')
-        self.run([sys.executable, "-m", "busway", "serve", "--port", str(self.port), "--data", str(self.dir / "data"),
+        self.run([python(), "-m", "busway", "serve", "--port", str(self.port), "--data", str(self.dir / "data"),
                   "--config", str(self.dir / "entities.toml"), "--key", self.key, "--log-level", "warning"])
 
     def load_args(self):
