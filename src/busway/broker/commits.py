@@ -69,6 +69,8 @@ class CommitWay:
         self._host = host
         self._memory = memory
         self.state = WayState.OPENING
+        self.serving = False
+        """Whether the state is SERVING."""
         self.disk_full = False
         self._commit_number = 0
         self._open = Stage()
@@ -85,14 +87,14 @@ class CommitWay:
         self._stopping: Callable[[], None] | None = None
 
     @property
-    def serving(self) -> bool:
-        return self.state is WayState.SERVING
-
-    @property
     def uncommitted_bytes(self) -> int:
-        stages = (self._open, *self._queued)
-        flight = self._in_flight.bytes if self._in_flight else 0
-        return flight + sum(stage.bytes for stage in stages)
+        """Asked for every send, when there is seldom more than what is open and in flight."""
+        total = self._open.bytes
+        if self._in_flight is not None:
+            total += self._in_flight.bytes
+        if self._queued:
+            total += sum(stage.bytes for stage in self._queued)
+        return total
 
     # Staging.
 
@@ -298,6 +300,7 @@ class CommitWay:
     def _become(self, state: WayState) -> None:
         if self.state is not state:
             self.state = state
+            self.serving = state is WayState.SERVING
             self._memory.availability_changed()
 
     def _next_retry_ms(self) -> int:
