@@ -114,6 +114,22 @@ def test_receive_and_delete_removes_before_it_delivers(
     assert client.receiver(queue, "again", credit=10).deliveries == []
 
 
+def test_d_6_what_is_being_removed_for_a_link_comes_although_its_credit_was_taken_back(
+    world: World, client: Client, queue: str
+) -> None:
+    client.sender(queue).fill(3)
+    receiver = client.receiver(queue, delete=True)
+    for disk in world.disks.values():
+        disk.pause()
+    receiver.credit(10)
+    receiver.credit(0)
+    assert receiver.deliveries == []
+    for disk in world.disks.values():
+        disk.resume()
+    world.settle()
+    assert sorted(receiver.bodies) == ["m0", "m1", "m2"]
+
+
 def test_a_full_socket_stops_deliveries_until_it_is_drained(queue: str, world: World) -> None:
     client = world.connect()
     client.sender(queue).fill(200)

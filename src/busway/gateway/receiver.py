@@ -208,13 +208,15 @@ class ReceiverEndpoint:
         link = self.link
         self._grants[grant] -= len(messages)
         self._lent -= len(messages)
-        if self.closed or link.credit < len(messages):
+        if self.closed or (link.credit < len(messages) and not self.delete):
             messages = self._hand_back(grant, messages)
         partitioned = self._partitioned
         if self.delete:
             for message in messages:
                 payload = envelope.encode(message, partitioned=partitioned)
-                link.send(payload, message.number.to_bytes(16, "big"), settled=True)
+                # Removed for this link while it had credit: it comes, also if that is gone (D-6).
+                tag = message.number.to_bytes(16, "big")
+                link.send(payload, tag, settled=True, promised=True)
         else:
             for message in messages:
                 assert message.lock_token is not None
