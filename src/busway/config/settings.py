@@ -43,11 +43,6 @@ class Configuration:
     settings: Settings
     entities: tuple[Declared, ...] = ()
 
-    @property
-    def queues(self) -> tuple[Declared, ...]:
-        """All entities, by the name that they had when there were only queues."""
-        return self.entities
-
 
 DEFAULTS = Settings()
 SETTING_NAMES = tuple(each.name for each in fields(Settings))

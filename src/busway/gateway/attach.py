@@ -15,7 +15,6 @@ from busway.gateway.auth import Right
 from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
-from busway.gateway.router import kind_of
 from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionReceiverEndpoint, SessionWish, wish_of
 from busway.model.entities import Entity, Queue, Subscription, Topic
@@ -152,7 +151,7 @@ def _attach_receiver(connection: GatewayConnection, link: Link, address: Address
         return
     if wish is not None:
         raise BusError(SESSION_NOT_ALLOWED)
-    fan_in = connection.gateway.fan_in(entity, kind_of(address))
+    fan_in = connection.gateway.fan_in(entity, address.sub_queue)
     receiver = ReceiverEndpoint(connection, link, entity, address, fan_in, delete=delete)
     connection.keep(receiver)
     link.accept()

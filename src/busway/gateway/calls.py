@@ -14,7 +14,7 @@ from busway.amqp.types import Int
 from busway.broker.locks import token_partition
 from busway.broker.seams import SessionLock
 from busway.gateway.requests import Request
-from busway.gateway.router import Destination, kind_of
+from busway.gateway.router import Destination
 from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import (
     ARGUMENT_ERROR,
@@ -48,7 +48,7 @@ class Call:
     """The one that it is part of."""
 
     def key(self, partition: int) -> SubQueueKey:
-        return SubQueueKey(self.entity.incarnation, partition, kind_of(self.request.address))
+        return SubQueueKey(self.entity.incarnation, partition, self.request.address.sub_queue)
 
     def succeed(self, body: dict[str, Any], status: int = 200) -> None:
         self.request.answer(status_of(status, "OK" if status == 200 else "NoContent"), body)

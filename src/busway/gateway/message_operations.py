@@ -10,7 +10,7 @@ from busway.amqp.types import Array, Int, Timestamp
 from busway.gateway import envelope, settlement
 from busway.gateway.calls import Call, Collected
 from busway.gateway.peek import PeekWalk
-from busway.gateway.router import Dispatch, Owner, PendingSend, is_partitioned, kind_of
+from busway.gateway.router import Dispatch, Owner, PendingSend, is_partitioned
 from busway.model.entities import Queue
 from busway.model.errors import (
     ARGUMENT_ERROR,
@@ -64,7 +64,7 @@ def peek_message(call: Call) -> None:
     if session_id is None and call.has_sessions:
         held = call.held_session()  # Go names no session but the link that holds it
         session_id = None if held is None else held.session_id
-    walk = PeekWalk(call.gateway.router, call.entity, kind_of(call.request.address), count, done)
+    walk = PeekWalk(call.gateway.router, call.entity, call.request.address.sub_queue, count, done)
     only = None
     if session_id is not None and isinstance(call.entity, Queue):
         # Copies of a topic may have got another session id by an action (RUL-7), and stay where

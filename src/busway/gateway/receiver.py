@@ -17,7 +17,7 @@ from busway.broker.locks import token_partition
 from busway.broker.seams import Grant, SettlementKind, Timer
 from busway.gateway import envelope, settlement
 from busway.gateway.fanin import CreditLink
-from busway.gateway.router import is_partitioned, kind_of
+from busway.gateway.router import is_partitioned
 from busway.model.entities import Entity
 from busway.model.errors import ARGUMENT_ERROR, LOCK_LOST, BusError, ErrorKind
 from busway.model.message import Message
@@ -108,7 +108,7 @@ class ReceiverEndpoint:
         self.gateway = connection.gateway
         self.link = link
         self.entity = entity
-        self.kind = kind_of(address)
+        self.kind = address.sub_queue
         self.address = address
         self.feed = feed
         self.delete = delete

@@ -23,7 +23,6 @@ from busway.broker.transactions import Transaction
 from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import PARTITION_UNAVAILABLE, QUOTA_EXCEEDED, SERVER_BUSY, BusError
 from busway.model.message import Message
-from busway.model.names import Address
 from busway.store.base import Counters, SubQueueKey, SubQueueKind
 
 Destination = Queue | Topic
@@ -131,11 +130,6 @@ class DeleteBatch(Protocol):
         session_id: str | None,
         done: Callable[[int | BusError], None],
     ) -> None: ...
-
-
-def kind_of(address: Address) -> SubQueueKind:
-    """The sub-queue that an address names, as stores and brokers write it."""
-    return SubQueueKind(address.sub_queue)
 
 
 class PendingSend:

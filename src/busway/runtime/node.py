@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Awaitable
 from functools import partial
+from uuid import UUID
 
 from busway.cluster import declared
 from busway.cluster.catalog import Catalog, CatalogError
@@ -47,7 +48,7 @@ class Node:
         self.settings = configuration.settings
         self.stores: list[NodeStore] = []
         self.port = 0
-        self._declared = configuration.queues
+        self._declared = configuration.entities
         self._folder: DataFolder | None = None
         self._catalog: Catalog | None = None
         self._listener: Listener | None = None
@@ -73,7 +74,10 @@ class Node:
         self._key = settings.key or self._own_key()
         host = Host(asyncio.get_running_loop())
         try:
-            catalog = Catalog.open(None if self._folder is None else self._folder.catalog)
+            catalog = Catalog.open(
+                None if self._folder is None else self._folder.catalog,
+                new_id=lambda: UUID(bytes=host.random_bytes(16)),
+            )
             self._catalog = catalog
             catalog.set_root_key(self._key)
             # Filled as stores are found; what is on its way to one that is not there yet waits.

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from busway.model.message import Message, MessageState
+from busway.model.names import SubQueueKind as SubQueueKind
 
 READ_ROWS_MAX = 1_000
 READ_BYTES_MAX = 4 * 1024 * 1024
@@ -42,13 +42,6 @@ class CommitUnknown(StoreError):
 
 class StoreFenced(StoreError):
     """Another owner holds a newer epoch. This handle may neither write nor answer (D-18)."""
-
-
-class SubQueueKind(IntEnum):
-    MAIN = 0
-    DEAD_LETTER = 1
-    TRANSFER = 2
-    TRANSFER_DEAD_LETTER = 3
 
 
 class SubQueueKey(NamedTuple):
