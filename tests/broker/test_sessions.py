@@ -624,3 +624,15 @@ def test_ses_3_receive_and_delete_in_a_session(sessions: Sessions) -> None:
     assert texts(house.receive(sessions.queue, 1, holder=holder, delete=True)) == ["1"]
     assert texts(house.receive(sessions.queue, holder=holder, delete=True)) == ["2"]
     assert house.counters(sessions.queue).active == 0
+
+
+def test_d_16_a_session_of_a_deleted_entity_can_be_left(house: SeveralEntities) -> None:
+    queue = house.queue(requires_session=True, dead_lettering_on_expiration=True)
+    house.send(queue, "1", session_id="a", ttl_ms=1_000)
+    holder = house.hold(queue, "a")
+    house.receive(queue, holder=holder)
+    house.run(2_000)
+    house.delete(queue)
+    house.leave(queue, holder)  # its message has expired, and there is nobody to ask what then
+    house.run(5_000)
+    assert house.world.purges_under_way == set()

@@ -55,8 +55,13 @@ class SessionCommands:
     def leave(self, lock: SessionLock) -> None:
         """The holder is gone; everything that it had returns, uncounted (SES-9)."""
         sub_queue = self._owner.find_sub_queue(lock.key)
-        if lock.valid and sub_queue is not None:
-            self._partition(lock).leave_session(sub_queue, lock)
+        if not lock.valid or sub_queue is None:
+            return
+        partition = self._partition(lock)
+        if not partition.deleted:
+            partition.leave_session(sub_queue, lock)
+        elif sub_queue.sessions is not None:
+            sub_queue.sessions.leave(lock)  # what it had is being purged (D-16)
 
     def renew(self, lock: SessionLock) -> int:
         sub_queue = self._held(lock)
