@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -363,3 +364,13 @@ def test_a_session_entity_needs_a_session_filter(world: World, client: Client) -
     refusal = client.refusal(client.receiver("talks").link)
     assert refusal is not None
     assert refusal.condition == "amqp:not-allowed"
+
+
+def test_lim_10_an_entity_has_a_largest_number_of_receivers(world: World, client: Client) -> None:
+    world.queue("popular")
+    with patch("busway.gateway.attach.RECEIVES_PER_ENTITY_MAX", 2):
+        for name in ("one", "two"):
+            assert client.is_attached(client.receiver("popular", name).link)
+        error = client.refusal(client.receiver("popular", "three").link)
+    assert error is not None
+    assert error.condition == "amqp:resource-limit-exceeded"

@@ -218,3 +218,14 @@ def test_uncommitted_bytes_take_the_credit_away_and_give_it_back() -> None:
     assert all(isinstance(sender.outcome(each), Accepted) for each in ids)
     assert not world.gateway.over_budget()
     assert sender.link.credit == 1000
+
+
+def test_lim_3_properties_have_a_largest_size_each_and_together(client: Client, queue: str) -> None:
+    sender = client.sender(queue)
+    fits = {"one": "x" * 32_000, "two": "y" * 32_000}
+    assert isinstance(sender.send(message(application_properties=fits)), Accepted)
+    one_too_large = {"big": "x" * 33_000}
+    too_many = {f"p{n}": "x" * 20_000 for n in range(4)}
+    for properties in (one_too_large, too_many):
+        state = sender.send(message(application_properties=properties))
+        assert rejection(state) == "com.microsoft:argument-out-of-range"

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from uuid import UUID
 
 from busway.amqp import codec
-from busway.amqp.sections import BATCH_FORMAT, Sections, apply_changes, drop_body
+from busway.amqp.sections import BATCH_FORMAT, Sections, apply_changes, drop_body, walk_pairs
 from busway.amqp.types import Symbol
 from busway.gateway.router import Destination
 from busway.model.entities import Queue
@@ -21,7 +21,7 @@ from busway.model.errors import (
     SESSION_ID_MISSING,
     BusError,
 )
-from busway.model.limits import KEY_MAX_CHARS
+from busway.model.limits import HEADER_SIZE_MAX_BYTES, KEY_MAX_CHARS, PROPERTY_SIZE_MAX_BYTES
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
 from busway.model.partitioning import (
     MessageId,
@@ -148,9 +148,28 @@ def _check(sections: Sections, entity: Destination) -> None:
         _check_length("SessionId", sections.group_id)
     if sections.partition_key is not None:
         _check_length("PartitionKey", sections.partition_key)
+    properties = sections.application_properties
+    if properties is not None and len(properties) > PROPERTY_SIZE_MAX_BYTES:
+        _check_properties(properties)
     # A topic takes messages without a session: its subscriptions decide (SES-1).
     if sections.group_id is None and isinstance(entity, Queue) and entity.requires_session:
         raise BusError(SESSION_ID_MISSING, refused=True)
+
+
+def _check_properties(properties: bytes) -> None:
+    """LIM-3. Only large ones are looked at one by one."""
+    if len(properties) > HEADER_SIZE_MAX_BYTES:
+        raise _out_of_range(
+            f"The properties of a message have {len(properties)} bytes; "
+            f"{HEADER_SIZE_MAX_BYTES} are allowed."
+        )
+    for name, start, _, stop in walk_pairs(properties, 0, len(properties)):
+        if stop - start > PROPERTY_SIZE_MAX_BYTES:
+            shown = (name or b"").decode(errors="replace")[:KEY_MAX_CHARS]
+            raise _out_of_range(
+                f"The property '{shown}' of a message has {stop - start} bytes; "
+                f"{PROPERTY_SIZE_MAX_BYTES} are allowed."
+            )
 
 
 def _check_length(name: str, value: object) -> None:

@@ -464,6 +464,13 @@ CONNECTION_QUOTA_EXCEEDED = ErrorKind(  # ours (LIM-9)
     40300,
     "The namespace '{namespace}' has its maximum of {limit} concurrent connections.",
 )
+RECEIVERS_EXCEEDED = ErrorKind(  # ours (LIM-10)
+    "ReceiversExceeded",
+    RESOURCE_LIMIT_CONDITION,
+    403,
+    40300,
+    "The messaging entity '{uri}' has its maximum of {limit} concurrent receivers.",
+)
 LINK_IDLE = ErrorKind(  # ours
     "LinkIdle",
     DETACH_FORCED_CONDITION,
