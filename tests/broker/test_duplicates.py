@@ -217,3 +217,17 @@ def test_dup_1_a_topic_without_subscriptions_remembers_too(house: SeveralEntitie
     house.send(topic, "again", message_id="1")
     house.send(topic, "new", message_id="2")
     assert texts(house.receive(subscription)) == ["new"]
+
+
+def test_d_13_a_send_that_waits_for_the_history_of_a_lost_store_is_answered_once(
+    house: SeveralEntities, queue: Queue
+) -> None:
+    house.send(queue, "first", message_id="1")
+    house.crash(queue)
+    other = house.queue("other")
+    house.store_of(queue).next_commits_end(CommitOutcome.UNKNOWN_NOT_DONE)
+    lost = house.start_send(other, "lost")
+    house.run(0)
+    waiting = house.start_send(queue, "again", message_id="1")  # reads behind that commit
+    house.run(5_000)
+    assert (lost.outcome, waiting.outcome) == ("ServerBusy", "ServerBusy")

@@ -391,7 +391,7 @@ class Broker:
     def dropped(self) -> None:
         """All locks are void, and nothing in memory is to be believed (D-3, D-5)."""
         sub_queues, pumps = list(self._sub_queues.values()), list(self._pumps.values())
-        waiting = [each for history in self._histories.values() for each in history.waiting]
+        histories = list(self._histories.values())
         self._forget_everything()
         self._clockwork.forget()
         for pump in pumps:
@@ -400,8 +400,8 @@ class Broker:
             sub_queue.finish_all()
             if sub_queue.sessions is not None:
                 sub_queue.sessions.void()
-        for command in waiting:
-            command()
+        for history in histories:
+            history.give_up()  # once: the read that it waits for finds nobody any more
 
     def availability_changed(self) -> None:
         if self.available:
