@@ -636,3 +636,18 @@ def test_d_16_a_session_of_a_deleted_entity_can_be_left(house: SeveralEntities) 
     house.leave(queue, holder)  # its message has expired, and there is nobody to ask what then
     house.run(5_000)
     assert house.world.purges_under_way == set()
+
+
+def test_dlv_8_a_lock_that_runs_out_counts_even_if_its_commit_has_to_be_tried_again(
+    sessions: Sessions,
+) -> None:
+    house = sessions.house
+    sessions.send("a", "1", "2")
+    holder = house.hold(sessions.queue)
+    house.receive(sessions.queue, 1, holder=holder)
+    house.store_of(sessions.queue).next_commits_end(CommitOutcome.REFUSED)
+    house.run(MINUTE_MS + 5_000)
+    assert holder.lost == ["SessionLockLost"]
+    again = house.hold(sessions.queue)
+    delivered = house.receive(sessions.queue, holder=again)
+    assert [(each.text, each.delivery_count) for each in delivered] == [("1", 1), ("2", 0)]

@@ -68,6 +68,10 @@ class LockTable:
     def get(self, token: bytes) -> Message | None:
         return self._held.get(token)
 
+    def session_of(self, message: Message) -> SessionLock | None:
+        """The session lock that it was delivered under, whether that is over or not."""
+        return self._sessions.get(message.lock_token or b"")
+
     def take(self, message: Message, token: bytes, now_ms: int, duration_ms: int) -> None:
         """LOCK-1, LOCK-2: the lock's time runs from here."""
         assert message.lock_token is None

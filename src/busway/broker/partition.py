@@ -268,6 +268,7 @@ class Partition:
             self._abandon(sub_queue, message)
         if sub_queue.sessions is not None:
             for lock in sub_queue.sessions.expired(now_ms):
+                lock.ran_out = True
                 for message in sub_queue.sessions.leave(lock):
                     self._abandon(sub_queue, message)
                 lock.holder.session_lost(BusError(SESSION_LOCK_LOST))

@@ -219,11 +219,13 @@ class SubQueue:
         message.staged = None
         if message.lock_token is None:
             self.released(message)
-        elif self.sessions is None:
+            return
+        session = self.locks.session_of(message)
+        if session is None or session.ran_out:
             self.locks.watch_again(message)
             self._partition.lock_due(self, message.locked_until_ms)
-        elif self.sessions.lock_of(message) is None:
-            self.unlock(message)  # its session was left or lost meanwhile
+        elif not session.valid:
+            self.unlock(message)  # its session was left meanwhile
             self.released(message)
 
     def unlock(self, message: Message) -> None:
