@@ -22,7 +22,7 @@ PEERS   ?= busway,rabbitmq-quorum
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos lock clean
+.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -87,6 +87,9 @@ fuzz: $(VENV)/.dev  ## feed rubbish to the codec and to whole connections (SECON
 chaos: $(VENV)/.dev  ## kill real processes again and again (KILLS=50)
 	BUSWAY_KILLS=$(KILLS) $(BIN)/python -m pytest --timeout 3600 \
 	  $(wildcard tests/store/test_kill.py tests/chaos) $(ARGS)
+
+compliance: $(VENV)/.core  ## the SDKs for JavaScript and Java, and Qpid Proton (ARGS="js java proton")
+	$(BIN)/python compliance/run.py $(ARGS)
 
 bench: $(VENV)/.core  ## compare with other brokers (PEERS=busway,rabbitmq-quorum ROUNDS=3)
 	$(MAKE) -C bench
