@@ -31,7 +31,7 @@ def rows_of(store: StoreAndBroker, slot: int) -> list[Message]:
 
 
 def check_at_rest(
-    store: StoreAndBroker, body_of: Callable[[Message], int]
+    store: StoreAndBroker, body_of: Callable[[SubQueueKey, Message], int]
 ) -> dict[int, SubQueueKey]:
     """Check one broker and its store; returns what is in it, by body."""
     broker = store.broker
@@ -46,7 +46,7 @@ def check_at_rest(
         _check_memory(sub_queue, {row.number: row for row in rows})
         window_bytes += sum(line.window.bytes for line in sub_queue.lines)
         for row in rows:
-            body = body_of(row)
+            body = body_of(sub_queue.key, row)
             if body in found:
                 raise Violation(NAME, f"{body} is in {found[body]} and in {sub_queue.key}")
             found[body] = sub_queue.key
