@@ -651,3 +651,11 @@ def test_dlv_8_a_lock_that_runs_out_counts_even_if_its_commit_has_to_be_tried_ag
     again = house.hold(sessions.queue)
     delivered = house.receive(sessions.queue, holder=again)
     assert [(each.text, each.delivery_count) for each in delivered] == [("1", 1), ("2", 0)]
+
+
+def test_ses_8_a_lock_renewed_in_the_instant_of_its_taking_is_lost_once(sessions: Sessions) -> None:
+    house = sessions.house
+    holder = house.hold(sessions.queue, "a")
+    house.broker_of(sessions.queue).renew_session(holder.held)
+    house.run(MINUTE_MS)
+    assert holder.lost == ["SessionLockLost"]

@@ -155,12 +155,12 @@ class SessionTable:
         return lock if lock is not None and message.lock_token in lock.held else None
 
     def expired(self, now_ms: int) -> list[SessionLock]:
-        found = []
+        found: dict[SessionLock, None] = {}  # renewed in the instant of its taking, it is in twice
         while self._expiries and self._expiries[0][0] <= now_ms:
             due_ms, _, lock = heappop(self._expiries)
             if lock.valid and lock.locked_until_ms == due_ms:
-                found.append(lock)
-        return found
+                found[lock] = None
+        return list(found)
 
     def next_due_ms(self) -> int | None:
         while self._expiries and not self._expiries[0][2].valid:
