@@ -659,3 +659,20 @@ def test_ses_8_a_lock_renewed_in_the_instant_of_its_taking_is_lost_once(sessions
     house.broker_of(sessions.queue).renew_session(holder.held)
     house.run(MINUTE_MS)
     assert holder.lost == ["SessionLockLost"]
+
+
+def test_ses_4_a_removal_for_the_last_holder_that_failed_does_not_let_later_ones_overtake(
+    sessions: Sessions,
+) -> None:
+    house = sessions.house
+    sessions.send("a", "1", "2")
+    holder = house.hold(sessions.queue, "a")
+    house.store_of(sessions.queue).next_commits_end(CommitOutcome.REFUSED)
+    house.grant(sessions.queue, Hand(), 1, holder=holder, delete=True)
+    house.leave(sessions.queue, holder)
+    following = house.hold(sessions.queue, "a")
+    hand = Hand()
+    house.grant(sessions.queue, hand, holder=following)
+    house.run()
+    got = [*hand.texts, *texts(house.receive(sessions.queue, holder=following))]
+    assert got == ["1", "2"]

@@ -140,7 +140,7 @@ class SessionHolder(Protocol):
 class SessionLock:
     """A session held by somebody. A new one is a new generation: old ones are never valid again."""
 
-    __slots__ = ("held", "holder", "key", "locked_until_ms", "ran_out", "session_id", "valid")
+    __slots__ = ("held", "holder", "key", "locked_until_ms", "ran_out", "removing", "session_id", "valid")
 
     def __init__(
         self, key: SubQueueKey, session_id: str, holder: SessionHolder, locked_until_ms: int
@@ -154,6 +154,8 @@ class SessionLock:
         """How it ended: by its time (SES-8), not because its holder left (SES-9)."""
         self.held: dict[bytes, Message] = {}
         """Delivered under it and not settled, by lock token (SES-5)."""
+        self.removing = 0
+        """Messages that its holder receives and deletes, and whose removal is being committed."""
 
 
 class Grant:

@@ -53,6 +53,8 @@ class SessionTable:
         self._expiries: list[tuple[int, int, SessionLock]] = []
         """A heap: the lock duration of an entity may become shorter while locks are held."""
         self._entries = 0
+        self._removing: dict[int, SessionLock] = {}
+        """By number: who receives and deletes it, while nobody knows yet whether it is gone."""
 
     # What there is.
 
@@ -135,10 +137,23 @@ class SessionTable:
         lock.valid = False
         session = self._sessions[lock.session_id]
         session.lock = None
-        session.line.held_back += len(lock.held)
+        session.line.held_back += len(lock.held) + lock.removing
         session.line.finish_all()
         self._touched[session.session_id] = None
         return [message for message in lock.held.values() if message.staged is None]
+
+    def remove_for(self, lock: SessionLock, message: Message) -> None:
+        """Its removal is staged (D-6). Should that fail, nothing may have overtaken it (SES-4)."""
+        self._removing[message.number] = lock
+        lock.removing += 1
+
+    def removal_decided(self, message: Message) -> None:
+        """It is gone, or here again; if it was removed for nobody of a session, nothing happens."""
+        lock = self._removing.pop(message.number, None)
+        if lock is not None:
+            lock.removing -= 1
+            if not lock.valid:
+                self.outcome_known(message)
 
     def outcome_known(self, message: Message) -> None:
         """Of one that a holder had who is gone: it has returned, or is no more (SES-4)."""

@@ -140,6 +140,8 @@ class SubQueue:
             taken.append(message)
             if stage is not None:
                 stage.delete(self, message)
+                if session is not None and self.sessions is not None:
+                    self.sessions.remove_for(session, message)
             elif session is None:
                 locks.take(message, mint(), now_ms, duration_ms)
             else:
@@ -198,6 +200,7 @@ class SubQueue:
             self.unlock(message)
         del self.known[message.number]
         if self.sessions is not None:
+            self.sessions.removal_decided(message)
             self.sessions.touched(self.line_of(message.session_id))
 
     def updated(self, message: Message, change: Change) -> None:
@@ -217,6 +220,8 @@ class SubQueue:
     def restored(self, message: Message) -> None:
         """The commit that would have changed it failed."""
         message.staged = None
+        if self.sessions is not None:
+            self.sessions.removal_decided(message)
         if message.lock_token is None:
             self.released(message)
             return
