@@ -140,7 +140,16 @@ class SessionHolder(Protocol):
 class SessionLock:
     """A session held by somebody. A new one is a new generation: old ones are never valid again."""
 
-    __slots__ = ("held", "holder", "key", "locked_until_ms", "ran_out", "removing", "session_id", "valid")
+    __slots__ = (
+        "held",
+        "holder",
+        "key",
+        "locked_until_ms",
+        "ran_out",
+        "removing",
+        "session_id",
+        "valid",
+    )
 
     def __init__(
         self, key: SubQueueKey, session_id: str, holder: SessionHolder, locked_until_ms: int
