@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from busway.amqp.sections import (
     read_application_properties,
     read_properties,
     unpack_header,
+    with_message_id,
 )
 from busway.amqp.types import Described, Int, Short, Symbol, Timestamp, UInt, ULong
 from tests.amqp.codecs_at_hand import CODECS, both_codecs, each_codec, octets, typed, values
@@ -447,3 +449,18 @@ def test_both_codecs_agree_on_garbage_in_a_section(data: bytes, section: int) ->
         except ProtocolError:
             seen.append(ProtocolError)
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [None, Properties(), Properties(subject="s"), Properties(subject="x" * 300, group_id="g")],
+    ids=["none", "empty", "small", "large"],
+)
+def test_a_message_without_an_id_can_be_given_one(properties: Properties | None) -> None:
+    bare = encode_message(properties=properties, application_properties={"a": 1}, data=b"body")
+    named = with_message_id(bare, "0123456789abcdef")
+    expected = Properties() if properties is None else replace(properties)
+    expected.message_id = "0123456789abcdef"
+    assert read_properties(named) == expected
+    assert read_application_properties(named) == {"a": 1}
+    assert named.endswith(encode_message(application_properties={"a": 1}, data=b"body"))

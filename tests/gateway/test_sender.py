@@ -8,7 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from busway.amqp.events import Disposed
-from busway.amqp.performatives import Accepted, Rejected
+from busway.amqp.performatives import Accepted, Modified, Rejected
+from busway.amqp.sections import read_properties
 from busway.gateway.gateway import GatewaySettings
 from busway.model.entities import Queue
 from busway.model.message import partition_of
@@ -229,3 +230,16 @@ def test_lim_3_properties_have_a_largest_size_each_and_together(client: Client, 
     for properties in (one_too_large, too_many):
         state = sender.send(message(application_properties=properties))
         assert rejection(state) == "com.microsoft:argument-out-of-range"
+
+
+def test_msg_5_a_message_without_an_id_is_given_one_that_stays(client: Client, queue: str) -> None:
+    """The JavaScript SDK cannot settle a message that has none."""
+    client.sender(queue).fill(2)
+    receiver = client.receiver(queue, credit=2)
+    ids = [read_properties(each.payload).message_id for each in receiver.deliveries]
+    assert len(set(ids)) == 2
+    assert all(isinstance(each, str) and len(each) == 32 for each in ids)
+    receiver.settle(receiver.deliveries, Modified(delivery_failed=True))
+    receiver.credit(2)
+    again = [read_properties(each.payload).message_id for each in receiver.deliveries[2:]]
+    assert sorted(again) == sorted(ids)

@@ -83,6 +83,10 @@ class Txn:
         state = self.discharge()
         assert isinstance(state, Accepted), state
 
+    def is_doomed(self) -> None:
+        """TXN-6: after a refused operation it can only be rolled back."""
+        assert condition(self.discharge()) == "amqp:transaction:rollback"
+
 
 def error(state: Any) -> Error:
     assert isinstance(state, Rejected), state
@@ -148,10 +152,14 @@ def test_a_coordinator_takes_nothing_else(control: Control) -> None:
     control.declare().commit()
 
 
-def test_without_any_token_there_is_no_coordinator(world: World) -> None:
+def test_the_coordinator_needs_no_token_but_what_is_done_in_a_transaction_does(
+    world: World,
+) -> None:
+    """Java attaches it before it puts its first token."""
+    world.queue("guarded")
     client = world.connect(token=False)
-    link = client.attach("coordinator", LinkRole.SENDER, target=Coordinator())
-    refusal = client.refusal(link)
+    assert Control(client).declare().txn_id
+    refusal = client.refusal(client.sender("guarded").link)
     assert refusal is not None
     assert refusal.condition == "amqp:unauthorized-access"
 
@@ -199,6 +207,9 @@ def test_a_hundred_messages_and_not_one_more(client: Client, control: Control, q
     assert "can't send more than 100 messages in a single transaction" in str(
         error(state).description
     )  # LIM-5
+    txn.is_doomed()
+    txn = control.declare()
+    assert isinstance(txn.send(sender, *batch), Accepted)
     assert isinstance(txn.send(sender, *batch[:40]), Accepted)
     txn.commit()
     assert len(client.receiver(queue, credit=200).deliveries) == 100
@@ -320,12 +331,11 @@ def test_all_keys_of_a_transaction_are_the_same(
     sender = client.sender("spread")
     txn = control.declare()
     txn.send(sender, message("a", partition_key="k"))
-    for other in ("l", "m", "n"):
-        state = txn.send(sender, message("b", partition_key=other))
-        assert condition(state) == "amqp:not-allowed"  # P-34
+    state = txn.send(sender, message("b", partition_key="l"))
+    assert condition(state) == "amqp:not-allowed"  # P-34
     assert "cannot span multiple entities or partitions" in str(error(state).description)
-    txn.commit()  # TXN-6
-    assert client.receiver("spread", credit=10).bodies == ["a"]
+    txn.is_doomed()
+    assert client.receiver("spread", credit=10).bodies == []
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
@@ -339,12 +349,22 @@ def test_several_sessions_only_on_a_conventional_entity(
     state = txn.send(sender, message("b", session_id="b"))
     if partitioned:
         assert condition(state) == "amqp:not-allowed"  # P-38
+        txn.is_doomed()
     else:
         assert isinstance(state, Accepted)
-    assert condition(txn.send(sender, message("c"))) == "amqp:not-allowed"  # P-37
-    different = message("d", session_id="a", partition_key="x")
-    assert condition(txn.send(sender, different)) == "amqp:not-allowed"  # P-37
-    txn.commit()
+        txn.commit()
+
+
+@pytest.mark.parametrize(
+    "wrong", [message("c"), message("d", session_id="a", partition_key="x")], ids=["none", "two"]
+)
+def test_p_37_a_message_for_a_session_entity_has_its_session_and_no_other_key(
+    world: World, client: Client, control: Control, wrong: bytes
+) -> None:
+    world.queue("talks", requires_session=True)
+    txn = control.declare()
+    assert condition(txn.send(client.sender("talks"), wrong)) == "amqp:not-allowed"
+    txn.is_doomed()
 
 
 def test_a_settlement_in_another_partition_is_refused(
@@ -362,7 +382,7 @@ def test_a_settlement_in_another_partition_is_refused(
     assert isinstance(txn.settle(receiver, [first], Accepted()), Accepted)
     state = txn.settle(receiver, [second], Accepted())
     assert condition(state) == "amqp:not-allowed"  # PRT-6, D-28
-    txn.commit()
+    txn.is_doomed()
 
 
 def test_duplicates_of_an_aborted_transaction_are_none(

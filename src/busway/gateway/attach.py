@@ -29,7 +29,6 @@ from busway.model.errors import (
     SEND_TO_SUB_QUEUE,
     SESSION_NOT_ALLOWED,
     SESSION_REQUIRED,
-    TOKEN_MISSING,
     BusError,
     ErrorKind,
 )
@@ -70,10 +69,9 @@ def _address(link: Link) -> Address:
 
 
 def _attach_coordinator(connection: GatewayConnection, link: Link) -> None:
-    """Any token of the connection will do (amqp.md 14)."""
+    """No token is asked for: Java attaches it first. What a transaction does is allowed or not on
+    the links that do it, and a connection without any token ends soon (amqp.md 5)."""
     gateway = connection.gateway
-    if not connection.tokens.any(gateway.host.now_ms()):
-        raise BusError(TOKEN_MISSING, uri=f"sb://{connection.hostname}/")
     if not TIERS[gateway.catalog.namespace.tier].transactions:  # TXN-7
         raise BusError(NOT_IMPLEMENTED, operation="transaction coordinator")
     coordinator = CoordinatorEndpoint(connection, link)

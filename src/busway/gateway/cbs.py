@@ -49,13 +49,6 @@ class Tokens:
             access.allows(path, right, now_ms, entity) for access in self._by_audience.values()
         )
 
-    def any(self, now_ms: int) -> bool:
-        """Whether some token is valid, whatever for."""
-        return any(
-            access.expires_ms is None or access.expires_ms > now_ms
-            for access in self._by_audience.values()
-        )
-
     def expire(self, now_ms: int) -> bool:
         """Forget what has expired. True if there was any: links may have to go."""
         gone = [

@@ -10,8 +10,16 @@ from hashlib import blake2b
 from uuid import UUID
 
 from busway.amqp import codec
-from busway.amqp.sections import BATCH_FORMAT, Sections, apply_changes, drop_body, walk_pairs
+from busway.amqp.sections import (
+    BATCH_FORMAT,
+    Sections,
+    apply_changes,
+    drop_body,
+    walk_pairs,
+    with_message_id,
+)
 from busway.amqp.types import Symbol
+from busway.broker.seams import Host
 from busway.gateway.router import Destination
 from busway.model.entities import Queue
 from busway.model.errors import (
@@ -33,6 +41,8 @@ from busway.model.partitioning import (
 TTL_MAX_MS = 0xFFFFFFFF
 """The header's time to live is an unsigned integer of 32 bits."""
 DIGEST_BYTES = 16
+MESSAGE_ID_BYTES = 16
+"""Written as a GUID without dashes, as .NET does."""
 
 DEAD_LETTER_SOURCE = codec.encode_value(Symbol("x-opt-deadletter-source"))
 
@@ -46,20 +56,20 @@ Keyed = tuple[Message, str | None, str | None]
 # --- In ------------------------------------------------------------------------------------------
 
 
-def read(payload: bytes, message_format: int, entity: Destination, now_ms: int) -> list[Part]:
+def read(payload: bytes, message_format: int, entity: Destination, host: Host) -> list[Part]:
     """The messages of a transfer: one part, unless a batch has to be split (D-29).
 
     Raises `BusError` for what the entity does not take, `ProtocolError` for what is no message.
     """
     if message_format != BATCH_FORMAT:
-        message, key, _ = read_one(payload, entity, now_ms)
+        message, key, _ = read_one(payload, entity, host)
         return [([message], _partition(key, entity))]
     # The inner messages only: the rest is for routing.
-    return read_all(codec.split_batch(payload), entity, now_ms)[1]
+    return read_all(codec.split_batch(payload), entity, host)[1]
 
 
 def read_all(
-    payloads: list[bytes], entity: Destination, now_ms: int
+    payloads: list[bytes], entity: Destination, host: Host
 ) -> tuple[list[Message], list[Part]]:
     """Several messages that a client sends as one: in their order, and by partition."""
     if not payloads:
@@ -68,7 +78,7 @@ def read_all(
     keys: list[str | None] = []
     all_by_id = True
     for payload in payloads:
-        message, key, by_id = read_one(payload, entity, now_ms)
+        message, key, by_id = read_one(payload, entity, host)
         messages.append(message)
         keys.append(key)
         all_by_id = all_by_id and by_id
@@ -88,7 +98,7 @@ def _partition(key: str | None, entity: Destination) -> int | None:
     return None if key is None else partition_of_key(key, len(entity.placement))
 
 
-def read_one(payload: bytes, entity: Destination, now_ms: int) -> tuple[Message, str | None, bool]:
+def read_one(payload: bytes, entity: Destination, host: Host) -> tuple[Message, str | None, bool]:
     """A message, its key, and whether that is its message id (P-21)."""
     sections = codec.scan_message(payload)
     _check(sections, entity)
@@ -99,8 +109,13 @@ def read_one(payload: bytes, entity: Destination, now_ms: int) -> tuple[Message,
         sections.message_id,
         detects and entity.enable_partitioning,
     )
+    bare = sections.bare
+    if sections.message_id is None:
+        # The JavaScript SDK cannot settle a message without one. It is given after the key was
+        # chosen, and no duplicate is told by it (DUP-4).
+        bare = with_message_id(bare, host.random_bytes(MESSAGE_ID_BYTES).hex())
     message = Message(
-        bare=sections.bare,
+        bare=bare,
         size=len(payload),
         header=sections.header,
         ttl_ms=sections.ttl_ms,
@@ -108,7 +123,7 @@ def read_one(payload: bytes, entity: Destination, now_ms: int) -> tuple[Message,
         annotation_items=sections.annotation_items,
         session_id=sections.group_id,
     )
-    if sections.scheduled_ms is not None and sections.scheduled_ms > now_ms:  # SCH-1
+    if sections.scheduled_ms is not None and sections.scheduled_ms > host.now_ms():  # SCH-1
         message.state = MessageState.SCHEDULED
         message.expires_ms = sections.scheduled_ms
     if detects and sections.message_id is not None:
@@ -117,16 +132,14 @@ def read_one(payload: bytes, entity: Destination, now_ms: int) -> tuple[Message,
     return message, key, by_id
 
 
-def read_keyed(
-    payload: bytes, message_format: int, entity: Destination, now_ms: int
-) -> list[Keyed]:
+def read_keyed(payload: bytes, message_format: int, entity: Destination, host: Host) -> list[Keyed]:
     """The messages of a transfer that is part of a transaction."""
     payloads = codec.split_batch(payload) if message_format == BATCH_FORMAT else [payload]
-    return [keyed(each, entity, now_ms) for each in payloads]
+    return [keyed(each, entity, host) for each in payloads]
 
 
-def keyed(payload: bytes, entity: Destination, now_ms: int) -> Keyed:
-    message, key, _ = read_one(payload, entity, now_ms)
+def keyed(payload: bytes, entity: Destination, host: Host) -> Keyed:
+    message, key, _ = read_one(payload, entity, host)
     return message, key, codec.scan_message(payload).via_partition_key
 
 

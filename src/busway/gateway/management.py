@@ -8,6 +8,7 @@ they want lists.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,8 @@ class ManagementService:
             operation = OPERATIONS.get(name, UNKNOWN)
             call = self._check(request, operation, now_ms)
             assert operation.answer is not None
-            operation.answer(call)
+            with nullcontext() if call.transaction is None else call.transaction.operation():
+                operation.answer(call)
             if not request.answered:
                 self._gateway.await_answer(request)
         except BusError as error:

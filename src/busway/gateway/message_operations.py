@@ -82,14 +82,14 @@ def schedule_message(call: Call) -> None:
     if not entity.status.can_send:  # SCH-8
         raise BusError(SEND_DISABLED, uri=call.request.connection.uri(call.request.address))
     payloads = [_payload(call, each) for each in call.items("messages", dict)]
-    now_ms = call.gateway.host.now_ms()
+    host = call.gateway.host
     try:
         if call.transaction is not None:
-            keyed = [envelope.keyed(each, entity, now_ms) for each in payloads]
+            keyed = [envelope.keyed(each, entity, host) for each in payloads]
             call.transaction.schedule(entity, keyed)
             call.succeed(_numbers([message for message, _, _ in keyed]))
             return
-        messages, parts = envelope.read_all(payloads, entity, now_ms)
+        messages, parts = envelope.read_all(payloads, entity, host)
     except ProtocolError as error:
         raise BusError(ARGUMENT_ERROR, detail=f"A message cannot be read: {error}") from error
     size = sum(len(payload) for payload in payloads)

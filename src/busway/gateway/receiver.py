@@ -308,18 +308,21 @@ class ReceiverEndpoint:
         for delivery_id, token in zip(event.delivery_ids, event.tags, strict=True):
             partition = token_partition(token)
             try:
-                if decision is None:
-                    raise BusError(ARGUMENT_ERROR, detail="The transactional state has no outcome.")
-                if partition is None:
-                    raise BusError(self.lost)
-                key = SubQueueKey(self.entity.incarnation, partition, self.kind)
                 transaction = self.connection.transaction(state.txn_id)
-                transaction.settle(self.entity, key, token, decision)
+                with transaction.operation():
+                    if decision is None:
+                        problem = "The transactional state has no outcome."
+                        raise BusError(ARGUMENT_ERROR, detail=problem)
+                    if partition is None:
+                        raise BusError(self.lost)
+                    key = SubQueueKey(self.entity.incarnation, partition, self.kind)
+                    transaction.settle(self.entity, key, token, decision)
             except BusError as error:
                 if not event.settled:
                     self.reject(delivery_id, error)
                 continue
             if not event.settled:
+                assert decision is not None
                 outcome = settlement.ACKNOWLEDGEMENTS[decision.kind]
                 self.link.settle_sent([delivery_id], TransactionalState(state.txn_id, outcome))
 

@@ -18,6 +18,7 @@ from busway.amqp.performatives import Accepted, Error, Rejected, TransactionalSt
 from busway.broker.transactions import Transaction
 from busway.gateway import envelope
 from busway.gateway.coordinator import TRANSACTION_ID_BYTES
+from busway.gateway.envelope import Keyed
 from busway.gateway.router import Destination, Dispatch, PendingSend
 from busway.gateway.transactions import to_be_transferred
 from busway.model.durations import format_timespan
@@ -95,12 +96,12 @@ class SenderEndpoint:
         gateway.at_turn_end(self)
         try:
             if event.state is not None:
-                self._send_in_transaction(event, now_ms)
+                self._send_in_transaction(event)
                 return
             if self.destination is not None:
                 self._send_via(event, now_ms)
                 return
-            parts = envelope.read(event.payload, event.message_format, self.entity, now_ms)
+            parts = envelope.read(event.payload, event.message_format, self.entity, gateway.host)
         except BusError as error:
             if not event.settled:
                 self._reject(delivery_id, error)
@@ -130,25 +131,30 @@ class SenderEndpoint:
             self._settled.add(event.delivery_id)
         self.gateway.budget.take(pending.size)
 
-    def _send_in_transaction(self, event: TransferReceived, now_ms: int) -> None:
+    def _send_in_transaction(self, event: TransferReceived) -> None:
         """Kept until the discharge; answered now (amqp.md 14)."""
         if not isinstance(event.state, TransactionalState):
             raise BusError(NOT_IMPLEMENTED, operation=f"a send with {event.state!r}")
         transaction = self.connection.transaction(event.state.txn_id)
-        entity = self._final_entity()
-        messages = envelope.read_keyed(event.payload, event.message_format, entity, now_ms)
-        if self.destination is None:
-            transaction.send(self.link.session, entity, messages)
-        else:
-            transaction.send_via(self.entity, entity, messages)
+        with transaction.operation():
+            entity = self._final_entity()
+            messages = self._read_keyed(event, entity)
+            if self.destination is None:
+                transaction.send(self.link.session, entity, messages)
+            else:
+                transaction.send_via(self.entity, entity, messages)
         if not event.settled:
             state = TransactionalState(event.state.txn_id, ACCEPTED)
             self.link.settle([event.delivery_id], state)
 
+    def _read_keyed(self, event: TransferReceived, entity: Destination) -> list[Keyed]:
+        host = self.gateway.host
+        return envelope.read_keyed(event.payload, event.message_format, entity, host)
+
     def _send_via(self, event: TransferReceived, now_ms: int) -> None:
         """To another entity by way of this one, outside a transaction: one of its own (TXN-3)."""
         via, entity = self.entity, self._final_entity()
-        messages = envelope.read_keyed(event.payload, event.message_format, entity, now_ms)
+        messages = self._read_keyed(event, entity)
         count = len(via.placement)
         keys = {via_key or key for _, key, via_key in messages}
         if len(keys) > 1 and count > 1:

@@ -9,10 +9,12 @@ a broker before the discharge: then all of it in one command, which is all or no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from busway.amqp.errors import ProtocolError
 from busway.amqp.session import Session
 from busway.broker.seams import Settlement
 from busway.broker.transactions import Transaction
@@ -21,6 +23,7 @@ from busway.gateway.router import Destination
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
 from busway.model.errors import (
+    ARGUMENT_ERROR,
     ENTITY_ALREADY_EXISTS,
     INVALID_OPERATION,
     NOT_FOUND,
@@ -70,9 +73,24 @@ class OpenTransaction:
 
     # --- Operations ------------------------------------------------------------------------------
 
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        """An operation that is refused ends the whole: it can only be rolled back.
+
+        The Java SDK takes any answer to a send in a transaction for success, so a commit that went
+        on without the refused message would lose it unseen.
+        """
+        self._check_open()
+        try:
+            yield
+        except BusError as error:
+            raise self._end(error) from None
+        except ProtocolError as error:
+            self._end(BusError(ARGUMENT_ERROR, detail=f"A message cannot be read: {error}"))
+            raise
+
     def send(self, session: Session, entity: Destination, messages: list[Keyed]) -> None:
         """To this entity; by way of the first one, if that is another."""
-        self._check_open()
         self._check_count(messages)
         if self._home is not None and self._home.incarnation != entity.incarnation:
             self._require_cross_entity(session)
@@ -85,21 +103,19 @@ class OpenTransaction:
 
     def send_via(self, via: Destination, entity: Destination, messages: list[Keyed]) -> None:
         """To an entity, by way of the one that the link is attached to."""
-        self._check_open()
         self._check_count(messages)
         self._enter(via, self._via_partition(via, messages))
         self._transfer(entity, messages)
 
     def schedule(self, entity: Destination, messages: list[Keyed]) -> None:
         """As `send`; the numbers are given now, because the client is told them now."""
-        self._check_open()
         self._check_count(messages)
         if self._home is not None and self._home.incarnation != entity.incarnation:
             raise BusError(TRANSACTION_SPANS_ENTITIES)
         self._enter(entity, self._partition_of_sends(entity, messages))
         owner = self._gateway.router.available_owner(entity, self._partition)
         if self._work.epoch not in (None, owner.epoch):
-            raise self._end(BusError(TRANSACTION_ROLLBACK, reason="its messaging store was lost."))
+            raise BusError(TRANSACTION_ROLLBACK, reason="its messaging store was lost.")
         key = SubQueueKey(entity.incarnation, self._partition, SubQueueKind.MAIN)
         found = [message for message, _, _ in messages]
         self._work.epoch = owner.epoch
@@ -111,7 +127,6 @@ class OpenTransaction:
 
     def settle(self, entity: Entity, key: SubQueueKey, token: bytes, decision: Settlement) -> None:
         """The lock is kept until the discharge (TXN-2)."""
-        self._check_open()
         home = self._top_level(entity)
         if self._home is not None and self._home.incarnation != home.incarnation:
             raise BusError(TRANSACTION_SPANS_ENTITIES)
@@ -158,7 +173,7 @@ class OpenTransaction:
             return 0
         for _, key, _ in messages:
             if key is None:
-                raise self._end(BusError(TRANSACTION_KEY_MISSING))
+                raise BusError(TRANSACTION_KEY_MISSING)
             if self._key not in (None, key):
                 raise BusError(TRANSACTION_SPANS_PARTITIONS)
             self._key = key
@@ -178,7 +193,7 @@ class OpenTransaction:
             elif key is not None:
                 partitions.add(partition_of_key(key, len(via.placement)))
             else:
-                raise self._end(BusError(TRANSACTION_KEY_MISSING))
+                raise BusError(TRANSACTION_KEY_MISSING)
         if len(partitions) > 1:
             raise BusError(TRANSACTION_SPANS_PARTITIONS)
         return partitions.pop()
@@ -197,7 +212,6 @@ class OpenTransaction:
         return found
 
     def _topic_of_rules(self, subscription: Subscription) -> Destination:
-        self._check_open()
         topic = self._top_level(subscription)
         if topic.enable_partitioning:
             raise BusError(INVALID_OPERATION, detail=RULES_OF_PARTITIONED)  # P-44
