@@ -77,12 +77,14 @@ format: $(VENV)/.dev  ## let ruff write the format it asks for
 	$(BIN)/ruff check --fix-only src tests setup.py
 	$(BIN)/ruff format src tests setup.py
 
-sim: $(VENV)/.core  ## many seeds of the simulation (SEEDS=1000)
+sim: $(VENV)/.dev  ## many seeds of the simulation, and long runs against the oracle (SEEDS=1000)
 	$(BIN)/python -m busway.sim --seeds $(SEEDS) $(ARGS)
+	BUSWAY_ORACLE_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest --timeout 0 tests/sim/test_oracle.py
 
-fuzz: $(VENV)/.dev  ## feed rubbish to the codec and to whole connections (SECONDS=60 SEED=1)
+fuzz: $(VENV)/.dev  ## feed rubbish to codec, connections and filters (SECONDS=60 SEED=1)
 	$(BIN)/python tests/fuzz/fuzz_codec.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_connection.py --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python tests/fuzz/fuzz_filters.py --seconds $(SECONDS) --seed $(SEED)
 
 chaos: $(VENV)/.dev  ## kill real processes again and again (KILLS=50)
 	BUSWAY_KILLS=$(KILLS) $(BIN)/python -m pytest --timeout 3600 \
