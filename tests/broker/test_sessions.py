@@ -676,3 +676,18 @@ def test_ses_4_a_removal_for_the_last_holder_that_failed_does_not_let_later_ones
     house.run()
     got = [*hand.texts, *texts(house.receive(sessions.queue, holder=following))]
     assert got == ["1", "2"]
+
+
+def test_ses_8_nothing_is_delivered_after_the_time_of_the_lock_even_before_anybody_noticed(
+    sessions: Sessions,
+) -> None:
+    house = sessions.house
+    sessions.send("a", "1")
+    holder = house.hold(sessions.queue)
+    house.world.scheduler.jump(2 * MINUTE_MS)
+    hand = Hand()
+    house.grant(sessions.queue, hand, holder=holder)
+    assert hand.texts == []
+    house.run()
+    assert holder.lost == ["SessionLockLost"]
+    assert texts(house.receive(sessions.queue, holder=house.hold(sessions.queue))) == ["1"]

@@ -127,6 +127,8 @@ class SubQueue:
         window, locks, mint = line.window, self.locks, partition.mint_token
         now_ms = partition.now_ms()
         session = grant.session
+        if session is not None and session.locked_until_ms <= now_ms:
+            return  # its time is over, although nobody has noticed yet (SES-8)
         duration_ms = partition.lock_duration_ms
         stage = partition.stage(min(grant.left, len(window))) if grant.delete else None
         taken: list[Message] = []
