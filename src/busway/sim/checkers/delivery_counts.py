@@ -33,8 +33,8 @@ class LastDelivery:
     until_ms: int
     epoch: int
     incarnation: int
-    left: bool = False
-    """Its session was left in time."""
+    left_ms: int | None = None
+    """When its session was left."""
     pending: set[SettlementKind] = field(default_factory=set)
     settled: SettlementKind | None = None
     """How it certainly ended."""
@@ -71,7 +71,7 @@ class DeliveryCounts:
                     last.until_ms = until_ms
             case SessionLeft(holding):
                 for last in self._of_holding.pop(holding, []):
-                    last.left = now_ms < last.until_ms
+                    last.left_ms = now_ms
             case Renewed(body, token, until_ms):
                 last = self._last[body]
                 if last.token == token:
@@ -115,8 +115,8 @@ class DeliveryCounts:
             unknown |= last.pending  # a transaction that is still being asked about
         if unknown:
             possible |= {count, count + 1} if SettlementKind.ABANDON in unknown else {count}
-        if last.left:
+        if last.left_ms is not None:
             possible.add(count)  # SES-9
-        elif now_ms >= last.until_ms:
-            possible.add(count + 1)  # LOCK-4, SES-8
+        if (now_ms if last.left_ms is None else last.left_ms) >= last.until_ms:
+            possible.add(count + 1)  # LOCK-4, SES-8; left when it was over, it may be seen so, too
         return possible or {count}

@@ -169,13 +169,10 @@ class Presence:
 
     def _came_again(self, fate: Fate, incarnation: int) -> bool:
         """What was handed to a destination that was deleted before it could say so is handed to the
-        next one of that name."""
-        return (
-            fate.gone_from in self._routes.deleted
-            and fate.gone_from != incarnation
-            and fate.incarnation != incarnation
-            and fate.incarnation != fate.gone_from
-        )
+        next one of that name, or is a dead letter of its source (FWD-4)."""
+        was_forwarded = fate.gone_from != fate.incarnation
+        deleted = fate.gone_from in self._routes.deleted
+        return was_forwarded and deleted and fate.gone_from != incarnation
 
     def _placed(self, body: int, fate: Fate, key: SubQueueKey) -> None:
         if key.kind is not SubQueueKind.MAIN:

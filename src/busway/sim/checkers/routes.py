@@ -52,6 +52,3 @@ class Routes:
     def forwards_of(self, incarnation: int) -> list[str]:
         queue = self.queues[incarnation]
         return [path for path in (queue.forward_to, queue.forward_dead_letters_to) if path]
-
-    def are_same_path(self, one: int, other: int) -> bool:
-        return self.queues[one].path == self.queues[other].path
