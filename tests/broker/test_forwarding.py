@@ -477,3 +477,21 @@ def test_dlq_4_once_however_the_commit_ends(house: SeveralEntities, outcome: Com
     expected = ["1"] if outcome is CommitOutcome.UNKNOWN_DONE else []
     assert texts(house.receive(morgue)) == expected
     assert house.counters(queue).active == 1 - len(expected)
+
+
+def test_d_27_who_has_given_up_its_store_hands_nothing_over_any_more() -> None:
+    house, source, destination = on_two_stores()
+    house.store_of(destination).faults.be(Fault.ILL)
+    house.start_send(destination, "finds out")
+    house.run(1_000)
+    house.send(source, "1")
+    house.run(1_000)  # handed over, and to be handed over again
+    store = house.store_of(source)
+    store.stop()
+    house.world.run_until(lambda: not store.running)
+    house.store_of(destination).recover()
+    house.run(10_000)  # the broker that was is still in its process
+    assert house.counters(destination).active == 0
+    store.restart()
+    house.run(10_000)
+    assert texts(house.receive(destination)) == ["1"]

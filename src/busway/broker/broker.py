@@ -413,6 +413,9 @@ class Broker:
         else:
             for sub_queue in list(self._sub_queues.values()):
                 sub_queue.finish_all()
+            if self.state is WayState.STOPPED:
+                for pump in self._pumps.values():
+                    pump.stop()  # its messages are the next owner's to hand over (D-27)
         if self.on_availability is not None:
             self.on_availability()
 
