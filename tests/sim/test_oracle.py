@@ -1,10 +1,10 @@
 """The broker against the oracle: the same operations in virtual time, and everything that a client
 can see compared (D-35).
 
-Operations begin on whole seconds and are over within a quarter of one. Scheduled messages become
-active a quarter past, and everything else that time brings (locks that run out, expiry, forgotten
-duplicates) falls on the half, or for those on three quarters. So neither side can be right by
-having looked earlier or later than the other.
+Each operation has a second of its own, and is over within a fifth of it. Scheduled messages become
+active a quarter later, everything else that time brings (locks that run out, expiry, forgotten
+duplicates) half a second later, or for those three quarters. So neither side can be right by having
+looked earlier or later than the other.
 
 `BUSWAY_ORACLE_EXAMPLES` says how many histories to try, of `BUSWAY_ORACLE_STEPS` operations each.
 Without it a few are, always the same.
@@ -13,22 +13,15 @@ Without it a few are, always the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    multiple,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from busway.broker.seams import SessionLock, Settlement, SettlementKind
+from busway.broker.seams import Settlement, SettlementKind
 from busway.model.errors import BusError
 from busway.model.message import MessageState
 from busway.sim.oracle import (
@@ -43,15 +36,18 @@ from busway.sim.oracle import (
     Sent,
     Session,
 )
+from busway.store.base import SubQueueKind
 from tests.broker.several_entities import DLQ, MAIN, Holder, SeveralEntities, key_of, message
 from tests.broker.single_queue import ACCEPTED, Delivered
 
 EXAMPLES = int(os.environ.get("BUSWAY_ORACLE_EXAMPLES", "0"))
-STEPS = int(os.environ.get("BUSWAY_ORACLE_STEPS", "40"))
+STEPS = int(os.environ.get("BUSWAY_ORACLE_STEPS", "50"))
 
 SECOND_MS = 1_000
 HALF_MS = 500
 QUARTER_MS = 250
+OPERATION_MS = 200
+PATIENCE_MS = 25
 
 WORDS = {
     "MessageLockLost": LOST,
@@ -64,26 +60,38 @@ WORDS = {
 """The oracle's word for each error of the broker."""
 
 SESSION_IDS = st.sampled_from(["a", "b", "c"])
-LIVES = st.sampled_from([None, None, 2, 9, 40]).map(lambda s: s and s * SECOND_MS + HALF_MS)
+LIVES = st.sampled_from([None, None, None, 8, 45]).map(lambda s: s and s * SECOND_MS + HALF_MS)
 SENT = st.builds(
     Sent,
     text=st.just(""),
     message_id=st.sampled_from([None, "1", "2", "3"]),
     session_id=SESSION_IDS,
     ttl_ms=LIVES,
-    at_ms=st.sampled_from([None, None, None, -5, 3, 15]).map(
+    at_ms=st.sampled_from([None, None, None, None, -5, 3, 15]).map(
         lambda s: s and s * SECOND_MS + QUARTER_MS
     ),
 )
-SETTLEMENTS = st.sampled_from(list(SettlementKind))
+POSITIONS = st.integers(0, 5)
+DELETE = st.sampled_from([False, False, False, True])
+STALE = st.sampled_from([False, False, False, False, True])
+"""Whether to use a lock that may be over."""
+MARKS = st.sampled_from([{}, {"mark": "x"}, {"mark": "y", "other": "z"}])
 
 
+@dataclass
 class Lease:
     """A session lock, on both sides."""
 
-    def __init__(self, holder: Holder, lock: Session) -> None:
-        self.holder = holder
-        self.lock = lock
+    holder: Holder
+    lock: Session
+
+
+@dataclass
+class Held:
+    """A message that was delivered, and whence."""
+
+    delivered: Delivered
+    kind: SubQueueKind
 
 
 def quarter(time_ms: int | None) -> int | None:
@@ -124,10 +132,6 @@ def word_of(attempt: Callable[[], Any]) -> Any:
 
 
 class BrokerAgainstOracle(RuleBasedStateMachine):
-    deliveries = Bundle("deliveries")
-    leases = Bundle("leases")
-    numbers = Bundle("numbers")
-
     @initialize(
         requires_session=st.booleans(),
         duplicates=st.booleans(),
@@ -143,34 +147,51 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
         most: int,
         default_ttl_ms: int | None,
     ) -> None:
-        self.house = SeveralEntities()
-        properties = {
+        self.house = SeveralEntities(patience_ms=PATIENCE_MS)
+        properties: dict[str, Any] = {
             "requires_session": requires_session,
             "requires_duplicate_detection": duplicates,
             "dead_lettering_on_expiration": dead_lettering,
             "max_delivery_count": most,
             "default_ttl_ms": default_ttl_ms,
-            "lock_duration_ms": 10 * SECOND_MS + HALF_MS,
+            "lock_duration_ms": 30 * SECOND_MS + HALF_MS,
             "duplicate_window_ms": 20 * SECOND_MS + HALF_MS,
         }
         self.queue = self.house.queue(**properties)
-        self._to_the_next_second()
-        self.oracle = Oracle(Properties(**properties), self.house.now_ms())  # type: ignore[arg-type]
+        self.oracle = Oracle(Properties(**properties), self.house.now_ms())
         self.texts = 0
-        self.locks: list[SessionLock] = []
+        self.held: list[Held] = []
+        self.leases: list[Lease] = []
+        self._done()
 
     @property
     def has_sessions(self) -> bool:
         return self.oracle.properties.requires_session
 
-    def _to_the_next_second(self) -> None:
-        self.house.run(-self.house.now_ms() % SECOND_MS)
-
     def _done(self) -> None:
-        """Both go on to the next whole second, past what falls due before it."""
-        assert self.house.now_ms() - self.oracle.now_ms < QUARTER_MS, "took too long to compare"
-        self._to_the_next_second()
+        """On to the next second, past what falls due before it; then everything is compared, and
+        the next operation begins."""
+        assert self.house.now_ms() % SECOND_MS < OPERATION_MS, "took too long to be compared"
+        self.house.run(-self.house.now_ms() % SECOND_MS)
         self.oracle.advance(self.house.now_ms())
+        self._compare()
+        self.oracle.advance(self.house.now_ms())
+
+    def _compare(self) -> None:
+        oracle, house = self.oracle, self.house
+        for kind in (MAIN, DLQ):
+            dead = kind is DLQ
+            entries = oracle.peek(dead=dead)
+            peeked = house.peek(self.queue, kind=kind)
+            assert [seen(each) for each in peeked] == [foretold(each) for each in entries]
+            counters = house.counters(self.queue, kind)
+            assert (counters.active, counters.deferred, counters.scheduled) == tuple(
+                oracle.count(state, dead=dead) for state in MessageState
+            )
+        if self.has_sessions:
+            assert house.sessions(self.queue) == oracle.listed()
+        for lease in self.leases:
+            assert lease.holder.held.valid is lease.lock.valid
 
     # --- Sending ---------------------------------------------------------------------------------
 
@@ -197,85 +218,73 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
         self.oracle.send(batch)
         self._done()
 
-    @rule(target=numbers, position=st.integers(0, 7))
-    def look_at_a_number(self, position: int) -> Any:
-        """Numbers to ask for later are those of deferred and scheduled messages, mostly."""
-        entries = [e for e in self.oracle.entries if e.state is not MessageState.ACTIVE]
+    def _numbers(self, state: MessageState, positions: Sequence[int]) -> list[int]:
+        """Of messages in this state, or of any if there is none."""
+        entries = [entry for entry in self.oracle.entries if entry.state is state]
         entries = entries or self.oracle.entries
-        return entries[position % len(entries)].number if entries else 1
+        return [entries[each % len(entries)].number if entries else each for each in positions]
 
-    @rule(asked=st.lists(numbers, min_size=1, max_size=2))
-    def cancel(self, asked: list[int]) -> None:
+    @rule(positions=st.lists(POSITIONS, min_size=1, max_size=2))
+    def cancel(self, positions: list[int]) -> None:
+        asked = self._numbers(MessageState.SCHEDULED, positions)
         outcome = self.house.cancel(self.queue, *asked)
         expected = word_of(lambda: self.oracle.cancel(asked)) or ACCEPTED
         assert WORDS.get(outcome, outcome) == expected
         self._done()
 
-    # --- Receiving and settling ------------------------------------------------------------------
+    # --- Receiving -------------------------------------------------------------------------------
 
     def _receive(
         self, limit: int, *, delete: bool, dead: bool = False, lease: Lease | None = None
-    ) -> Any:
-        delivered = self.house.receive(
-            self.queue,
-            limit,
-            kind=DLQ if dead else MAIN,
-            delete=delete,
-            holder=None if lease is None else lease.holder,
-        )
+    ) -> None:
+        kind = DLQ if dead else MAIN
+        holder = None if lease is None else lease.holder
         lock = None if lease is None else lease.lock
+        delivered = self.house.receive(self.queue, limit, kind=kind, delete=delete, holder=holder)
         entries = self.oracle.receive(limit, dead=dead, delete=delete, holder=lock)
+        self._delivered(delivered, entries, kind, lock, delete)
+
+    def _delivered(
+        self,
+        delivered: list[Delivered],
+        entries: list[Entry],
+        kind: SubQueueKind,
+        lock: Session | None,
+        delete: bool,
+    ) -> None:
         assert [seen(each) for each in delivered] == [foretold(each) for each in entries]
         if not delete:
             for each, entry in zip(delivered, entries, strict=True):
                 self.oracle.lock(entry, each.token, lock)
+                self.held.append(Held(each, kind))
         self._done()
-        kind = DLQ if dead else MAIN
-        return multiple(*((each, kind) for each in delivered if not delete))
 
     @precondition(lambda self: not self.has_sessions)
-    @rule(target=deliveries, limit=st.integers(1, 4), delete=st.sampled_from([False, False, True]))
-    def receive(self, limit: int, delete: bool) -> Any:
-        return self._receive(limit, delete=delete)
+    @rule(limit=st.integers(1, 4), delete=DELETE)
+    def receive(self, limit: int, delete: bool) -> None:
+        self._receive(limit, delete=delete)
 
-    @rule(target=deliveries, limit=st.integers(1, 3), delete=st.sampled_from([False, False, True]))
-    def receive_dead_letters(self, limit: int, delete: bool) -> Any:
-        return self._receive(limit, delete=delete, dead=True)
+    @precondition(lambda self: self.oracle.peek(dead=True))
+    @rule(limit=st.integers(1, 3), delete=DELETE)
+    def receive_dead_letters(self, limit: int, delete: bool) -> None:
+        self._receive(limit, delete=delete, dead=True)
+
+    @precondition(lambda self: self.leases)
+    @rule(position=POSITIONS, stale=STALE, limit=st.integers(1, 3), delete=DELETE)
+    def receive_in_session(self, position: int, stale: bool, limit: int, delete: bool) -> None:
+        self._receive(limit, delete=delete, lease=self._lease(position, stale))
 
     @rule(
-        target=deliveries,
-        lease=leases,
-        limit=st.integers(1, 3),
-        delete=st.sampled_from([False, False, True]),
+        positions=st.lists(POSITIONS, min_size=1, max_size=2),
+        delete=DELETE,
+        position=POSITIONS,
+        stale=STALE,
     )
-    def receive_in_session(self, lease: Lease, limit: int, delete: bool) -> Any:
-        return self._receive(limit, delete=delete, lease=lease)
-
-    @rule(delivery=deliveries, kind=SETTLEMENTS, mark=st.sampled_from(["", "x", "y"]))
-    def settle(self, delivery: tuple[Delivered, Any], kind: SettlementKind, mark: str) -> None:
-        delivered, sub_queue = delivery
-        if sub_queue is DLQ and kind is SettlementKind.DEFER:
-            kind = SettlementKind.ABANDON  # nobody asks a dead-letter queue by number here
-        changes = {"mark": mark} if mark and kind is not SettlementKind.RELEASE else {}
-        outcome = self.house.settle(self.queue, delivered, Settlement(kind, changes), sub_queue)
-        settle = self.oracle.settle
-        expected = word_of(lambda: settle(delivered.token, kind, changes)) or ACCEPTED
-        assert WORDS.get(outcome or "", outcome) == expected
-        self._done()
-
-    @rule(delivery=deliveries)
-    def renew(self, delivery: tuple[Delivered, Any]) -> None:
-        delivered, sub_queue = delivery
-        key = key_of(self.queue, sub_queue)
-        outcome: Any
-        try:
-            (outcome,) = self.house.broker_of(self.queue).renew(key, [delivered.token])
-        except BusError as error:
-            outcome = WORDS[error.kind.name]
-        assert outcome == word_of(lambda: self.oracle.renew(delivered.token))
-        self._done()
-
-    def _receive_deferred(self, asked: list[int], delete: bool, lease: Lease | None) -> Any:
+    def receive_deferred(
+        self, positions: list[int], delete: bool, position: int, stale: bool
+    ) -> None:
+        asked = self._numbers(MessageState.DEFERRED, positions)
+        lease = self._lease(position, stale) if self.leases else None
         holder = None if lease is None else lease.holder
         lock = None if lease is None else lease.lock
         outcome = self.house.receive_deferred(self.queue, *asked, holder=holder, delete=delete)
@@ -284,84 +293,118 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
             # Which of two reasons is named is nobody's business.
             assert isinstance(outcome, str), expected
             assert isinstance(expected, str), outcome
-            outcome = expected = []
-        assert [seen(each) for each in outcome] == [foretold(each) for each in expected]
-        if not delete:
-            for each, entry in zip(outcome, expected, strict=True):
-                self.oracle.lock(entry, each.token, lock)
+            self._done()
+        else:
+            self._delivered(outcome, expected, MAIN, lock, delete)
+
+    # --- Settling: a rule for each, so that most of what happens is that -------------------------
+
+    def _pick(self, position: int, stale: bool) -> Held:
+        """A message that is locked still, if there is one and nothing else is asked for."""
+        valid = {entry.token for entry in self.oracle.entries if entry.token is not None}
+        locked = [each for each in self.held if each.delivered.token in valid]
+        pool = self.held if stale or not locked else locked
+        return pool[position % len(pool)]
+
+    def _settle(
+        self, kind: SettlementKind, position: int, stale: bool, changes: dict[str, str]
+    ) -> None:
+        held = self._pick(position, stale)
+        outcome = self.house.settle(
+            self.queue, held.delivered, Settlement(kind, changes), held.kind
+        )
+        token = held.delivered.token
+        expected = word_of(lambda: self.oracle.settle(token, kind, changes)) or ACCEPTED
+        assert WORDS.get(outcome or "", outcome) == expected
         self._done()
-        return multiple(*((each, MAIN) for each in outcome if not delete))
 
-    @rule(
-        target=deliveries,
-        asked=st.lists(numbers, min_size=1, max_size=2),
-        delete=st.booleans(),
-    )
-    def receive_deferred(self, asked: list[int], delete: bool) -> Any:
-        return self._receive_deferred(asked, delete, None)
+    @precondition(lambda self: self.held)
+    @rule(position=POSITIONS, stale=STALE)
+    def complete(self, position: int, stale: bool) -> None:
+        self._settle(SettlementKind.COMPLETE, position, stale, {})
 
-    @rule(
-        target=deliveries,
-        asked=st.lists(numbers, min_size=1, max_size=2),
-        delete=st.booleans(),
-        lease=leases,
-    )
-    def receive_deferred_in_session(self, asked: list[int], delete: bool, lease: Lease) -> Any:
-        return self._receive_deferred(asked, delete, lease)
+    @precondition(lambda self: self.held)
+    @rule(position=POSITIONS, stale=STALE, changes=MARKS)
+    def abandon(self, position: int, stale: bool, changes: dict[str, str]) -> None:
+        self._settle(SettlementKind.ABANDON, position, stale, changes)
 
-    @rule(count=st.integers(1, 3))
-    def delete_batch(self, count: int) -> None:
-        found: list[Any] = []
-        now_ms = self.house.now_ms()
-        broker = self.house.broker_of(self.queue)
-        broker.delete_batch(key_of(self.queue), count, now_ms, None, found.append)
-        self.house.run()
-        assert found == [self.oracle.delete_batch(count, now_ms)]
+    @precondition(lambda self: self.held)
+    @rule(position=POSITIONS, stale=STALE)
+    def release(self, position: int, stale: bool) -> None:
+        self._settle(SettlementKind.RELEASE, position, stale, {})
+
+    @precondition(lambda self: self.held)
+    @rule(position=POSITIONS, stale=STALE, changes=MARKS)
+    def defer(self, position: int, stale: bool, changes: dict[str, str]) -> None:
+        if self._pick(position, stale).kind is MAIN:  # a dead letter is not asked for by number
+            self._settle(SettlementKind.DEFER, position, stale, changes)
+
+    @precondition(lambda self: self.held)
+    @rule(position=POSITIONS, stale=STALE, changes=MARKS)
+    def dead_letter(self, position: int, stale: bool, changes: dict[str, str]) -> None:
+        self._settle(SettlementKind.DEAD_LETTER, position, stale, changes)
+
+    @precondition(lambda self: self.held)
+    @rule(position=POSITIONS, stale=STALE)
+    def renew(self, position: int, stale: bool) -> None:
+        held = self._pick(position, stale)
+        key, token = key_of(self.queue, held.kind), held.delivered.token
+        outcome: Any
+        try:
+            (outcome,) = self.house.broker_of(self.queue).renew(key, [token])
+        except BusError as error:
+            outcome = WORDS[error.kind.name]
+        assert outcome == word_of(lambda: self.oracle.renew(token))
         self._done()
 
     # --- Sessions --------------------------------------------------------------------------------
 
+    def _lease(self, position: int, stale: bool) -> Lease:
+        valid = [lease for lease in self.leases if lease.lock.valid]
+        pool = self.leases if stale or not valid else valid
+        return pool[position % len(pool)]
+
     @precondition(lambda self: self.has_sessions)
-    @rule(target=leases, session_id=SESSION_IDS)
-    def accept(self, session_id: str) -> Any:
+    @rule(session_id=SESSION_IDS)
+    def accept(self, session_id: str) -> None:
         outcome: Any
         try:
             outcome = self.house.hold(self.queue, session_id)
         except BusError as error:
             outcome = WORDS[error.kind.name]
         expected = word_of(lambda: self.oracle.accept(session_id))
-        self._done()
         if isinstance(expected, str):
             assert outcome == expected
-            return multiple()
-        assert isinstance(outcome, Holder), outcome
-        self.locks.append(outcome.held)
-        return Lease(outcome, expected)
+        else:
+            assert isinstance(outcome, Holder), outcome
+            self.leases.append(Lease(outcome, expected))
+        self._done()
 
     @precondition(lambda self: self.has_sessions)
-    @rule(target=leases)
-    def accept_next(self) -> Any:
+    @rule()
+    def accept_next(self) -> None:
         """Which of several is next is the broker's choice (SES-7)."""
         holder = self.house.accept(self.queue)
         free = self.oracle.free_sessions()
         if holder is None:
             assert free == set()
-            self._done()
-            return multiple()
-        assert holder.session_id in free
-        lease = Lease(holder, self.oracle.accept(holder.session_id))
-        self.locks.append(holder.held)
+        else:
+            assert holder.session_id in free
+            self.leases.append(Lease(holder, self.oracle.accept(holder.session_id)))
         self._done()
-        return lease
 
-    @rule(lease=leases)
-    def leave(self, lease: Lease) -> None:
+    @precondition(lambda self: self.leases)
+    @rule(position=POSITIONS, stale=STALE)
+    def leave(self, position: int, stale: bool) -> None:
+        lease = self._lease(position, stale)
         self.house.leave(self.queue, lease.holder)
         self.oracle.leave(lease.lock)
         self._done()
 
-    @rule(lease=leases)
-    def renew_session(self, lease: Lease) -> None:
+    @precondition(lambda self: self.leases)
+    @rule(position=POSITIONS, stale=STALE)
+    def renew_session(self, position: int, stale: bool) -> None:
+        lease = self._lease(position, stale)
         outcome: Any
         try:
             outcome = self.house.broker_of(self.queue).renew_session(lease.holder.held)
@@ -370,59 +413,46 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
         assert outcome == word_of(lambda: self.oracle.renew_session(lease.lock))
         self._done()
 
-    @rule(lease=leases, state=st.sampled_from([None, b"", b"half way", b"x" * 50]))
-    def set_state(self, lease: Lease, state: bytes | None) -> None:
+    @precondition(lambda self: self.leases)
+    @rule(
+        position=POSITIONS,
+        stale=STALE,
+        state=st.sampled_from([None, b"", b"half way", b"x" * 50]),
+    )
+    def set_and_get_state(self, position: int, stale: bool, state: bytes | None) -> None:
+        lease = self._lease(position, stale)
         outcome = self.house.set_state(self.queue, lease.holder, state)
         expected = word_of(lambda: self.oracle.set_state(lease.lock, state)) or ACCEPTED
         assert WORDS.get(outcome or "", outcome) == expected
-        self._done()
-
-    @rule(lease=leases)
-    def get_state(self, lease: Lease) -> None:
-        outcome = self.house.state(self.queue, lease.holder)
-        expected = word_of(lambda: self.oracle.state(lease.lock))
-        assert (WORDS.get(outcome, outcome) if isinstance(outcome, str) else outcome) == expected
+        got = self.house.state(self.queue, lease.holder)
+        got = WORDS.get(got, got) if isinstance(got, str) else got
+        assert got == word_of(lambda: self.oracle.state(lease.lock))
         self._done()
 
     # --- What befalls both -----------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([1, 5, 11, 30]))
-    def wait(self, seconds: int) -> None:
-        self.house.run(seconds * SECOND_MS)
-        self.oracle.advance(self.house.now_ms())
-
-    @rule(finish_commit=st.booleans())
-    def crash(self, finish_commit: bool) -> None:
-        self.house.crash(self.queue, finish_commit=finish_commit)
-        for lock in self.locks:
-            lock.valid = False  # whoever has it was connected to the process that died
-        self.oracle.crash()
-        self._done()
-
-    # --- What is compared after every operation --------------------------------------------------
-
-    @invariant()
-    def both_see_the_same(self) -> None:
-        if not hasattr(self, "oracle"):
-            return
-        oracle, house = self.oracle, self.house
-        for kind in (MAIN, DLQ):
-            dead = kind is DLQ
-            entries = oracle.peek(dead=dead)
-            peeked = house.peek(self.queue, kind=kind)
-            assert [seen(each) for each in peeked] == [foretold(each) for each in entries]
-            counters = house.counters(self.queue, kind)
-            assert (counters.active, counters.deferred, counters.scheduled) == tuple(
-                oracle.count(state, dead=dead) for state in MessageState
-            )
-        if self.has_sessions:
-            assert house.sessions(self.queue) == oracle.listed()
+    @rule(what=st.sampled_from(["short", "lock", "long", "delete", "crash"]), count=POSITIONS)
+    def befall(self, what: str, count: int) -> None:
+        if what == "crash":
+            self.house.crash(self.queue, finish_commit=count % 2 == 0)
+            for lease in self.leases:  # whoever has one was connected to the process that died
+                lease.holder.held.valid = False
+            self.oracle.crash()
+        elif what == "delete":
+            found: list[Any] = []
+            broker, now_ms = self.house.broker_of(self.queue), self.house.now_ms()
+            broker.delete_batch(key_of(self.queue), count + 1, now_ms, None, found.append)
+            self.house.run()
+            assert found == [self.oracle.delete_batch(count + 1, now_ms)]
+        else:
+            self.house.run({"short": 3, "lock": 31, "long": 60}[what] * SECOND_MS)
+            self.oracle.advance(self.house.now_ms())
         self._done()
 
 
 TestBrokerAgainstOracle = BrokerAgainstOracle.TestCase
 TestBrokerAgainstOracle.settings = settings(
-    max_examples=EXAMPLES or 60,
+    max_examples=EXAMPLES or 150,
     stateful_step_count=STEPS,
     deadline=None,
     derandomize=not EXAMPLES,

@@ -37,7 +37,7 @@ from busway.store.base import SubQueueKey, SubQueueKind
 LOOK_MS = 500
 ASK_WITHIN_MS = 120_000
 """A transaction's outcome is known for five minutes (D-28)."""
-REPEATED_PERCENT = 70
+REPEATED_PERCENT = 50
 
 
 @dataclass(slots=True)

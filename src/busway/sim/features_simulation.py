@@ -221,6 +221,9 @@ class FeaturesSimulation(Simulation):
             queue = random.choice(self._queues)
             store = self.world.stores[random.choice(queue.placement)]
             self._transactor.send(store, queue)
+            if random.randrange(5) == 0:  # at some step of its commit
+                self.world.run_for(random.randint(0, 6))
+                self._troubles.crash(store)
         elif choice < 96:
             self._disable(random.choice(self._queues))
         elif choice < 98 and self._deletes:
