@@ -140,8 +140,15 @@ class Holder:
 
 class SeveralEntities:
     def __init__(
-        self, *, seed: int = 1, stores: int = 1, latency_ms: tuple[int, int] = LATENCY_MS
+        self,
+        *,
+        seed: int = 1,
+        stores: int = 1,
+        latency_ms: tuple[int, int] = LATENCY_MS,
+        patience_ms: int = 100,
     ) -> None:
+        self.patience_ms = patience_ms
+        """How long a verb waits for its outcome."""
         self.exchange = PlainExchange()
         self.world = World(
             seed,
@@ -192,8 +199,8 @@ class SeveralEntities:
     def now_ms(self) -> int:
         return self.world.now_ms()
 
-    def run(self, duration_ms: int = 100) -> None:
-        self.world.run_for(duration_ms)
+    def run(self, duration_ms: int | None = None) -> None:
+        self.world.run_for(self.patience_ms if duration_ms is None else duration_ms)
 
     def crash(self, entity: Entity, *, finish_commit: bool = False) -> None:
         self.crash_quickly(entity, finish_commit=finish_commit)
