@@ -9,6 +9,7 @@ A test cites a rule by its name (`test_ses_4_...` cites SES-4), or in its docstr
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tomllib
@@ -47,6 +48,10 @@ FAMILIES = {
     "LIM": "Limits",
     "DFT": "Defaults",
 }
+LANGUAGES = (".py", ".js", ".mjs", ".ts", ".java")
+INSTALLED = {"node_modules", "target", ".venv", "__pycache__"}
+"""Folders in which nothing is ours."""
+
 _NAMES = "|".join(sorted(FAMILIES, key=len, reverse=True))
 IN_TEXT = re.compile(rf"\b(?:(?:{_NAMES})-\d+|DFT)\b")
 IN_A_NAME = re.compile(rf"\bdef test_(?:dft|({_NAMES})_(\d+))(?=_)", re.IGNORECASE)
@@ -77,10 +82,11 @@ def read_rules() -> Rules:
 def test_files() -> Iterator[Path]:
     """Python tests, and what tests Busway with other languages' clients."""
     yield from sorted((ROOT / "tests").rglob("test_*.py"))
-    for pattern in ("*.py", "*.js", "*.mjs", "*.ts", "*.java"):
-        for path in sorted((ROOT / "compliance").rglob(pattern)):
-            if not {"node_modules", "target", ".venv"} & set(path.parts):
-                yield path
+    for folder, below, names in os.walk(ROOT / "compliance"):
+        below[:] = sorted(set(below) - INSTALLED)
+        for name in sorted(names):
+            if name.endswith(LANGUAGES):
+                yield Path(folder, name)
 
 
 def cited_in(text: str) -> set[str]:
