@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from busway.model.entities import EntityStatus, Queue, Subscription, Topic
 from busway.model.message import Message, MessageState
-from busway.model.partitioning import partition_of_key
 from busway.sim import habits
 from busway.sim.checkers.at_rest import rows_of
 from busway.sim.checkers.dead_letters import DeadLetters
@@ -28,14 +27,20 @@ from busway.sim.direct_messages import Target, body_of
 from busway.sim.direct_receiver import DirectReceiver
 from busway.sim.direct_session import DirectSessionReceiver
 from busway.sim.direct_transactions import DirectTransactor, Part
+from busway.sim.feature_entities import (
+    SESSION_IDS,
+    feature_parcel,
+    needs_session,
+    some_queue,
+    some_subscription,
+    some_topic,
+)
 from busway.sim.habits import Habits, Parcel
 from busway.sim.history import History, Holder, QueueCreated, QueueDeleted, QueueDisabled, Violation
-from busway.sim.simulation import LOCK_DURATION_MAX_MS, RECEIVERS_MAX, Client, Simulation
+from busway.sim.simulation import RECEIVERS_MAX, Client, Simulation
 from busway.sim.world import StoreAndBroker, sub_queues_of
 from busway.store.base import SubQueueKey, SubQueueKind
 
-SESSION_IDS = tuple(f"session-{each}" for each in range(6))
-KEYS = tuple(f"key-{each}" for each in range(40))
 SESSION_RECEIVERS_MAX = 4
 COPY_SHIFT = 40
 """A copy of a message in a subscription has a body of its own: its subscription's, above these
@@ -75,7 +80,7 @@ class FeaturesSimulation(Simulation):
         for layer, count in enumerate((2, random.randint(1, 2), random.randint(0, 1))):
             below = [queue.path for queue in self._queues]
             for place in range(count):
-                self._create_in_layer(f"queue-{layer}-{place}", below)
+                self._create_queue(some_queue(random, f"queue-{layer}-{place}", below))
         self._base = [queue.path for queue in self._queues[:2]]
         if random.randrange(5) < 2:
             self._create_topic()
@@ -90,56 +95,18 @@ class FeaturesSimulation(Simulation):
 
     # Entities.
 
-    def _create_in_layer(self, path: str, below: list[str]) -> None:
-        random = self.random
-        with_sessions = random.randrange(5) < 2
-        forward_to = forward_dead_letters_to = None
-        if below and not with_sessions and random.randrange(3):
-            forward_to = random.choice(below)
-        if below and random.randrange(3) == 0:
-            forward_dead_letters_to = random.choice(below)
-        self._create_queue(
-            Queue(
-                path=path,
-                enable_partitioning=random.randrange(2) == 0,
-                lock_duration_ms=random.choice((5_000, 8_000, LOCK_DURATION_MAX_MS)),
-                max_delivery_count=random.choice((1, 2, 3, 10)),
-                default_ttl_ms=random.choice((None, None, None, 10_000)),
-                dead_lettering_on_expiration=random.randrange(2) == 0,
-                requires_session=with_sessions,
-                requires_duplicate_detection=random.randrange(5) < 2,
-                forward_to=forward_to,
-                forward_dead_letters_to=forward_dead_letters_to,
-            )
-        )
-
     def _create_queue(self, description: Queue) -> None:
         queue = self.world.create_queue(description)
         self._queues.append(queue)
         self.history.record(QueueCreated(queue))
 
     def _create_topic(self) -> None:
-        random = self.random
-        topic = self.world.create_topic(
-            Topic(
-                path="topic",
-                enable_partitioning=random.randrange(2) == 0,
-                requires_duplicate_detection=random.randrange(2) == 0,
-            )
-        )
+        topic = self.world.create_topic(some_topic(self.random))
         self._topics.append(topic)
         subscriptions = self._subscriptions[topic.incarnation] = []
-        for place in range(random.randint(2, 3)):
-            subscription = self.world.create_subscription(
-                Subscription(
-                    topic=topic.path,
-                    name=f"subscription-{place}",
-                    lock_duration_ms=random.choice((5_000, LOCK_DURATION_MAX_MS)),
-                    max_delivery_count=random.choice((1, 3, 10)),
-                    dead_lettering_on_expiration=random.randrange(2) == 0,
-                    requires_session=random.randrange(4) == 0,
-                )
-            )
+        for place in range(self.random.randint(2, 3)):
+            described = some_subscription(self.random, topic, place)
+            subscription = self.world.create_subscription(described)
             subscriptions.append(subscription)
             self._higher[subscription.incarnation] = (place + 1) << COPY_SHIFT
             self.history.record(QueueCreated(subscription))
@@ -233,39 +200,8 @@ class FeaturesSimulation(Simulation):
         kinds = (SubQueueKind.MAIN, SubQueueKind.MAIN, SubQueueKind.DEAD_LETTER)
         return self.random.choice(kinds)
 
-    def _needs_session(self, target: Target) -> bool:
-        """A queue refuses what has none (SES-1); where copies or forwards arrive it is dead."""
-        return isinstance(target, Queue) and target.requires_session
-
     def _parcel(self, target: Target, partition: int | None) -> Parcel:
-        """For this partition, if there is to be one."""
-        random = self.random
-        parcel = habits.parcel(random, large=self._large)
-        session_id = key = None
-        partitions = len(target.placement)
-
-        def fitting(names: Sequence[str]) -> str | None:
-            right = [
-                name
-                for name in names
-                if partition is None or partition_of_key(name, partitions) == partition
-            ]
-            return random.choice(right) if right else None
-
-        if self._needs_session(target) or random.randrange(2):
-            session_id = fitting(SESSION_IDS)
-        if session_id is None and (parcel.key is not None or partition is not None):
-            key = fitting(KEYS)
-        count = parcel.count
-        if target.requires_duplicate_detection and session_id is None and key is None:
-            count = 1  # its id is its key, and a batch has one key
-        due_in_ms = None
-        if random.randrange(6) == 0:
-            longest_ms = 30_000 if isinstance(target, Topic) else 100_000
-            due_in_ms = random.choice(
-                (random.randint(1, 2_000), random.randint(1, 30_000), longest_ms)
-            )
-        return Parcel(count, parcel.sizes[:count], parcel.ttl_ms, key, session_id, due_in_ms)
+        return feature_parcel(self.random, target, partition, large=self._large)
 
     def _give_credit(self) -> None:
         random = self.random
@@ -325,7 +261,7 @@ class FeaturesSimulation(Simulation):
             target, partition = random.choice(here)
             parcel = self._parcel(target, partition)
             fits = (parcel.session_id or parcel.key) is not None or len(target.placement) == 1
-            if fits and (parcel.session_id is not None or not self._needs_session(target)):
+            if fits and (parcel.session_id is not None or not needs_session(target)):
                 key = SubQueueKey(target.incarnation, partition, SubQueueKind.MAIN)
                 parts.append(Part(key, Outgoing.pack(self, target, parcel)))
         if isinstance(via, Queue) and random.randrange(2):
