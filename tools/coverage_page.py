@@ -49,7 +49,7 @@ FAMILIES = {
     "DFT": "Defaults",
 }
 LANGUAGES = (".py", ".js", ".mjs", ".ts", ".java")
-INSTALLED = {"node_modules", "target", ".venv", "__pycache__"}
+INSTALLED = {"build", "node_modules", "target", ".venv", "__pycache__"}
 """Folders in which nothing is ours."""
 
 _NAMES = "|".join(sorted(FAMILIES, key=len, reverse=True))
