@@ -22,7 +22,7 @@ PEERS   ?= busway,rabbitmq-quorum
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos lock clean
+.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -77,16 +77,21 @@ format: $(VENV)/.dev  ## let ruff write the format it asks for
 	$(BIN)/ruff check --fix-only src tests setup.py
 	$(BIN)/ruff format src tests setup.py
 
-sim: $(VENV)/.core  ## many seeds of the simulation (SEEDS=1000)
+sim: $(VENV)/.dev  ## many seeds of the simulation, and long runs against the oracle (SEEDS=1000)
 	$(BIN)/python -m busway.sim --seeds $(SEEDS) $(ARGS)
+	BUSWAY_ORACLE_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest --timeout 0 tests/sim/test_oracle.py
 
-fuzz: $(VENV)/.dev  ## feed rubbish to the codec and to whole connections (SECONDS=60 SEED=1)
+fuzz: $(VENV)/.dev  ## feed rubbish to codec, connections and filters (SECONDS=60 SEED=1)
 	$(BIN)/python tests/fuzz/fuzz_codec.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_connection.py --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python tests/fuzz/fuzz_filters.py --seconds $(SECONDS) --seed $(SEED)
 
 chaos: $(VENV)/.dev  ## kill real processes again and again (KILLS=50)
 	BUSWAY_KILLS=$(KILLS) $(BIN)/python -m pytest --timeout 3600 \
 	  $(wildcard tests/store/test_kill.py tests/chaos) $(ARGS)
+
+compliance: $(VENV)/.core  ## the SDKs for JavaScript and Java, and Qpid Proton (ARGS="js java proton")
+	$(BIN)/python compliance/run.py $(ARGS)
 
 bench: $(VENV)/.core  ## compare with other brokers (PEERS=busway,rabbitmq-quorum ROUNDS=3)
 	$(MAKE) -C bench

@@ -2,7 +2,7 @@
 
     python bench/stores.py [--directory DIR] [--rows N] [--rounds N]
 
-Prints three tables in Markdown. CPU is that of the calling thread with its part of the kernel: what
+Prints five tables in Markdown. CPU is that of the calling thread with its part of the kernel: what
 other programs take is not in it. Rows/s and milliseconds are by the wall clock and suffer from all.
 """
 
@@ -18,8 +18,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from busway.model.message import Message, sequence_number
-from busway.store.base import Batch, Counters, Delete, SubQueueKey, SubQueueKind
+from busway.model.message import Message, MessageState, sequence_number
+from busway.store.base import (
+    Batch,
+    Counters,
+    Delete,
+    DuplicateMark,
+    SessionCount,
+    SubQueueKey,
+    SubQueueKind,
+    Update,
+)
 from busway.store.sqlite import SqliteStore
 
 BODY = os.urandom(1024)
@@ -27,6 +36,9 @@ SUB_QUEUES = 16
 BATCH_SIZES = (1, 16, 64, 256, 1024)
 PAGE_SIZES = (1, 16, 64, 256, 1000)
 STORE_COUNTS = (1, 2, 4, 8)
+KINDS = ("plain", "expiring", "session", "scheduled", "detected", "shared by 4")
+KIND_ROWS = 256
+WAITING_COUNTS = (0, 1_000, 100_000)
 
 
 class Cost(NamedTuple):
@@ -62,7 +74,8 @@ class Bench:
 
     def delete_batch(self, put: Batch) -> Batch:
         deletes = [Delete(slot, message.number) for slot, message in put.puts]
-        return self.batch(deletes=deletes, counters=put.counters)
+        ended = [count._replace(active=0) for count in put.session_counts]
+        return self.batch(deletes=deletes, session_counts=ended, counters=put.counters)
 
 
 def measure(call: Callable[..., object], arguments: Sequence[tuple[Any, ...]]) -> Cost:
@@ -87,14 +100,88 @@ def one_store(directory: Path, rows: int, rounds: int) -> Iterator[str]:
         )
 
 
-def put_and_delete(directory: Path, size: int, count: int) -> tuple[float, ...]:
+def put_and_delete(
+    directory: Path, size: int, count: int, kind: str = "plain"
+) -> tuple[float, ...]:
     bench = Bench(new_path(directory))
-    puts = [bench.put_batch(size) for _ in range(count)]
+    puts = [of_kind(bench.put_batch(size), kind) for _ in range(count)]
     put = measure(bench.store.commit, [(batch,) for batch in puts])
     deletes = [bench.delete_batch(batch) for batch in puts]
     delete = measure(bench.store.commit, [(batch,) for batch in deletes])
     bench.store.close()
     return (*put, *delete)
+
+
+def kinds(directory: Path, rows: int, rounds: int) -> Iterator[str]:
+    """What a message costs by what is to be kept of it, in batches of one size."""
+    yield f"| messages, {KIND_ROWS} per batch | put CPU us/row | delete CPU us/row |"
+    yield "|---|---|---|"
+    count = max(20, rows // KIND_ROWS)
+    results: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in KINDS}
+    for _ in range(rounds):  # every kind in every round: a busy minute must not hit one of them
+        for kind, costs in results.items():
+            costs.append(put_and_delete(directory, KIND_ROWS, count, kind))
+    for kind, costs in results.items():
+        _, put_cpu_s, _, delete_cpu_s = medians(costs)
+        total = count * KIND_ROWS
+        yield f"| {kind} | {put_cpu_s / total * 1e6:.1f} | {delete_cpu_s / total * 1e6:.1f} |"
+
+
+def of_kind(batch: Batch, kind: str) -> Batch:
+    """The same puts, but with more to be kept of each."""
+    messages = [message for _, message in batch.puts]
+    if kind == "expiring":
+        for message in messages:
+            message.expires_ms = 2**41
+    elif kind == "scheduled":
+        for message in messages:
+            message.state, message.expires_ms = MessageState.SCHEDULED, 2**41
+    elif kind == "session":
+        for index, message in enumerate(messages):
+            message.session_id = f"session-{(batch.number * 37 + index * 7) % 1_000}"
+        batch.session_counts = [
+            SessionCount(slot, message.session_id or "", 1) for slot, message in batch.puts
+        ]
+    elif kind == "detected":
+        batch.duplicates = [
+            DuplicateMark(slot, os.urandom(16), 2**41 + batch.number) for slot, _ in batch.puts
+        ]
+    elif kind == "shared by 4":
+        for index, message in enumerate(messages):
+            message.body_id = batch.number << 20 | index // 4
+        batch.bodies = [(message.body_id or 0, BODY) for message in messages[::4]]
+    return batch
+
+
+def active_behind_waiting(directory: Path, rows: int, rounds: int) -> Iterator[str]:
+    """Pages of active messages that have many deferred ones in front of them."""
+    yield "| deferred in front, in all | ms/page of 100 active | ms/page of 100 of all states |"
+    yield "|---|---|---|"
+    for waiting in WAITING_COUNTS:
+        bench = Bench(new_path(directory))
+        for _ in range(waiting // 1024):
+            put = bench.put_batch(1024)
+            bench.store.commit(put)
+            deferred = [
+                Update(slot, message.number, MessageState.DEFERRED, 0, None, None)
+                for slot, message in put.puts
+            ]
+            bench.store.commit(bench.batch(updates=deferred))
+        for _ in range(2):
+            bench.store.commit(bench.put_batch(1024))
+        every_slot = [(slot, 0) for slot in range(SUB_QUEUES)]
+
+        def active(slot: int, after: int, store: SqliteStore = bench.store) -> None:
+            assert len(store.read_page(slot, after, rows=100)) == 100
+
+        def all_states(slot: int, after: int, store: SqliteStore = bench.store) -> None:
+            assert len(store.read_page(slot, after, state=None, rows=100)) == 100
+
+        (active_s,) = medians([measure(active, every_slot)[1:] for _ in range(rounds)])
+        (all_s,) = medians([measure(all_states, every_slot)[1:] for _ in range(rounds)])
+        per_page = 1e3 / SUB_QUEUES
+        yield f"| {waiting:,} | {active_s * per_page:.2f} | {all_s * per_page:.2f} |"
+        bench.store.close()
 
 
 def page_reads(directory: Path, rows: int, rounds: int) -> Iterator[str]:
@@ -184,7 +271,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
-        for table in (one_store, page_reads, parallel_stores):
+        for table in (one_store, kinds, page_reads, active_behind_waiting, parallel_stores):
             for line in table(Path(directory), arguments.rows, arguments.rounds):
                 print(line, flush=True)
             print()

@@ -12,10 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.config import ConfigError, DeclaredQueue, Settings, load
-from busway.config.entities import EMULATOR_ROWS, TOML_ROWS, read_entities
+from busway.amqp.types import Timestamp
+from busway.config import ConfigError, Settings, load
+from busway.config.entities import emulator_rows, read_entities, toml_rows
+from busway.config.rules import TOML_CONDITIONS
+from busway.config.rules import TOML_KEYS as RULE_KEYS
 from busway.model.durations import DAY_MS, format_iso
-from busway.model.entities import EntityStatus, Queue
+from busway.model.entities import (
+    CorrelationFilter,
+    EntityStatus,
+    Queue,
+    Rule,
+    SqlFilter,
+    Subscription,
+    Topic,
+    TrueFilter,
+)
 from busway.model.properties import Kind, show
 
 ROOT = Path(__file__).parents[1]
@@ -132,8 +144,8 @@ class TestOurToml:
             name = "plain"
             """,
         )
-        orders, plain = load({"config": path}, {}).queues
-        assert orders.queue == Queue(
+        orders, plain = load({"config": path}, {}).entities
+        assert orders.entity == Queue(
             path="orders",
             enable_partitioning=True,
             lock_duration_ms=30_000,
@@ -144,14 +156,14 @@ class TestOurToml:
             status=EntityStatus.SEND_DISABLED,
             user_metadata="of the shop",
         )
-        assert (plain.queue, plain.stated) == (Queue(path="plain"), {})
+        assert (plain.entity, plain.stated) == (Queue(path="plain"), {})
 
     def test_also_knows_the_names_of_the_python_library(self, tmp_path: Path) -> None:
         path = file_with(
             tmp_path,
             '[[queues]]\nname="q"\nenable_partitioning=true\nmax_size_in_megabytes=3072\n',
         )
-        (declared,) = load({"config": path}, {}).queues
+        (declared,) = load({"config": path}, {}).entities
         assert declared.stated == {"enable_partitioning": True, "max_size_mb": 3072}
 
     @pytest.mark.parametrize(
@@ -214,39 +226,180 @@ class TestOurToml:
     def test_mistakes_are_explained(self, tmp_path: Path, text: str, answer: str) -> None:
         assert answer in said(tmp_path, text)
 
-    @pytest.mark.parametrize(
-        ("line", "answer"),
-        [
-            ("requires_session = true", "RequiresSession asks for sessions, which this release"),
-            ("requires_duplicate_detection = true", "RequiresDuplicateDetection asks for dup"),
-            ("forward_to = 'b'", "ForwardTo asks for forwarding, which this release does not have"),
-            ("forward_dead_lettered_messages_to = 'b'", "ForwardDeadLetteredMessagesTo asks for"),
-            ("auto_delete_on_idle = '1h'", "AutoDeleteOnIdle asks for deleting idle queues"),
-        ],
-    )
-    def test_what_this_release_does_not_have_is_refused(
-        self, tmp_path: Path, line: str, answer: str
-    ) -> None:
-        assert f"busway.toml: queue 'q': {answer}" in said(
-            tmp_path, f"[[queues]]\nname = 'q'\n{line}\n"
+    def test_declares_what_queues_can_do(self, tmp_path: Path) -> None:
+        """SES-1, DUP-1, FWD-1, DLQ-4, STA-4."""
+        path = file_with(
+            tmp_path,
+            """
+            [[queues]]
+            name = "a"
+            requires_session = true
+            requires_duplicate_detection = true
+            duplicate_detection_history_time_window = "1h"
+            forward_dead_lettered_messages_to = "c"
+            auto_delete_on_idle = "1h"
+
+            [[queues]]
+            name = "b"
+            forward_to = "c"
+            """,
+        )
+        first, second = load({"config": path}, {}).entities
+        assert first.entity == Queue(
+            path="a",
+            requires_session=True,
+            requires_duplicate_detection=True,
+            duplicate_window_ms=3_600_000,
+            forward_dead_letters_to="c",
+            auto_delete_on_idle_ms=3_600_000,
+        )
+        assert second.stated == {"forward_to": "c"}
+
+    def test_declares_topics_with_subscriptions_and_rules(self, tmp_path: Path) -> None:
+        """RUL-1, COR-1."""
+        path = file_with(
+            tmp_path,
+            """
+            [[topics]]
+            name = "events"
+            partitioned = true
+            requires_duplicate_detection = true
+
+            [[topics.subscriptions]]
+            name = "all"
+
+            [[topics.subscriptions]]
+            name = "some"
+            requires_session = true
+            dead_lettering_on_filter_evaluation_exceptions = false
+
+            [[topics.subscriptions.rules]]
+            name = "sql"
+            sql_filter = "amount > 100"
+            action = "SET large = TRUE"
+
+            [[topics.subscriptions.rules]]
+            name = "correlation"
+            correlation_filter.label = "order"
+            correlation_filter.properties = { n = 3, since = 2024-01-02T00:00:00Z }
+
+            [[topics.subscriptions.rules]]
+            name = "$Default"
+            """,
+        )
+        topic, everything, some = load({"config": path}, {}).entities
+        assert topic.entity == Topic(
+            path="events",
+            enable_partitioning=True,
+            requires_duplicate_detection=True,
+            support_ordering=False,
+        )
+        assert everything.entity == Subscription(topic="events", name="all")
+        assert everything.rules is None
+        assert some.where.endswith("topic 'events', subscription 'some'")
+        assert some.stated == {"requires_session": True, "dead_lettering_on_filter_errors": False}
+        since = Timestamp(1_704_153_600_000)
+        assert some.rules == (
+            Rule(name="sql", filter=SqlFilter("amount > 100"), action="SET large = TRUE"),
+            Rule(
+                name="correlation",
+                filter=CorrelationFilter(label="order", properties={"n": 3, "since": since}),
+            ),
+            Rule(name="$Default", filter=TrueFilter()),
         )
 
-    def test_topics_are_refused_by_name(self, tmp_path: Path) -> None:
-        text = said(tmp_path, "[[topics]]\nname = 'news'\n")
-        assert text == (
-            "busway.toml: topics are declared ('news'), which this release does not have yet. "
-            "Leave them out."
+    @pytest.mark.parametrize(
+        ("rule", "answer"),
+        [
+            ("", "rule 1: has no name."),
+            ("name = 'r'\nsql = '1=1'", "rule 'r': unknown key 'sql'."),
+            ("name = 'r'\nsql_filter = 5", "rule 'r': sql_filter is 5, and must be text."),
+            (
+                "name = 'r'\nsql_filter = 'a ='",
+                "rule 'r': The SQL filter of the rule 'r' is not valid.",
+            ),
+            (
+                "name = 'r'\naction = 'SET'",
+                "rule 'r': The SQL action of the rule 'r' is not valid.",
+            ),
+            ("name = 'a b'", "rule 'a b': 'a b' is not a valid rule name"),
+            (
+                "name = 'r'\nsql_filter = 'a = 1'\ncorrelation_filter.label = 'x'",
+                "rule 'r': has sql_filter and correlation_filter; give one.",
+            ),
+            ("name = 'r'\ncorrelation_filter = {}", "it has no condition"),
+            ("name = 'r'\ncorrelation_filter = 'x'", 'correlation_filter is "x", and must be an'),
+            ("name = 'r'\ncorrelation_filter.lable = 'x'", "Did you mean 'label'?"),
+            ("name = 'r'\ncorrelation_filter.label = 5", "label is 5, and must be text."),
+            (
+                "name = 'r'\ncorrelation_filter.properties = { a = [] }",
+                "properties.a is a list, and must be a text, a number, true, false or a date",
+            ),
+            (
+                "name = 'r'\n[[topics.subscriptions.rules]]\nname = 'R'",
+                "rule 'R': is declared twice.",
+            ),
+        ],
+    )
+    def test_mistakes_in_rules_are_explained(self, tmp_path: Path, rule: str, answer: str) -> None:
+        """SQL-11, COR-3."""
+        text = said(
+            tmp_path,
+            "[[topics]]\nname = 't'\n[[topics.subscriptions]]\nname = 's'\n"
+            f"[[topics.subscriptions.rules]]\n{rule}\n",
         )
+        assert text.startswith("busway.toml: topic 't', subscription 's', rule ")
+        assert answer in text
+
+    @pytest.mark.parametrize(
+        ("text", "answer"),
+        [
+            ("[topics]\nname = 't'", "busway.toml: topics is a table, and must be [[topics]]."),
+            (
+                "[[topics]]\nname = 't'\nsubscriptions = 5",
+                "busway.toml: topic 't': subscriptions is 5, and must be [[topics.subscriptions]].",
+            ),
+            (
+                "[[topics]]\nname = 't'\nlock_duration = '1m'",
+                "busway.toml: topic 't': unknown key 'lock_duration'.",
+            ),
+            (
+                "[[queues]]\nname = 't'\n[[topics]]\nname = 'T'",
+                "busway.toml: topic 'T': is declared twice; the other one is 't'.",
+            ),
+            (
+                "[[topics]]\nname = 't'\n[[topics.subscriptions]]\nname = 's'\n"
+                "[[topics.subscriptions]]\nname = 'S'",
+                "busway.toml: topic 't', subscription 'S': is declared twice;",
+            ),
+            (
+                "[[topics]]\nname = 't'\n[[topics.subscriptions]]\nname = 's'\n"
+                "status = 'SendDisabled'",
+                "topic 't', subscription 's': The subscription 't/Subscriptions/s' cannot have",
+            ),
+            (
+                "[[queues]]\nname = 'q'\nrequires_session = true\nforward_to = 'b'",
+                "busway.toml: queue 'q': The queue 'q' cannot have ForwardTo=b: an entity that",
+            ),
+        ],
+    )
+    def test_mistakes_in_topics_are_explained(self, tmp_path: Path, text: str, answer: str) -> None:
+        assert answer in said(tmp_path, text)
 
 
 def emulator(**namespace: Any) -> dict[str, Any]:
     return {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", **namespace}]}}
 
 
+def with_rule(**properties: Any) -> dict[str, Any]:
+    rule = {"Name": "r", "Properties": properties}
+    return emulator(Topics=[{"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [rule]}]}])
+
+
 class TestTheJsonOfTheEmulator:
     def test_declares_queues(self) -> None:
-        queues = load({"config": EXAMPLES / "emulator.json"}, {}).queues
-        assert [each.queue for each in queues] == [
+        entities = load({"config": EXAMPLES / "emulator.json"}, {}).entities
+        assert [each.entity for each in entities[:2]] == [
             Queue(
                 path="queue.1",
                 default_ttl_ms=3_600_000,
@@ -274,18 +427,34 @@ class TestTheJsonOfTheEmulator:
                 emulator(Queues=[{"Name": "q", "Properties": {"LockDuration": "1m"}}]),
                 'c.json: queue \'q\': LockDuration is "1m", and must be a duration such as "PT1M".',
             ),
+            (emulator(Topics=[{}]), "c.json: topic 1: has no Name."),
             (
-                emulator(Queues=[{"Name": "q", "Properties": {"RequiresSession": True}}]),
-                "c.json: queue 'q': RequiresSession asks for sessions",
+                emulator(Topics=[{"Name": "t", "Subscriptions": [{}]}]),
+                "c.json: topic 't', subscription 1: has no Name.",
             ),
             (
-                emulator(
-                    Topics=[
-                        {"Name": "topic.1", "Properties": {}, "Subscriptions": [{"Name": "s"}]},
-                    ]
-                ),
-                "c.json: topics are declared ('topic.1'), which this release does not have yet.",
+                emulator(Topics=[{"Name": "t", "Subscription": []}]),
+                "c.json: topic 't': unknown key 'Subscription'. Did you mean 'Subscriptions'?",
             ),
+            (
+                emulator(Topics=[{"Name": "t", "Properties": {"LockDuration": "PT1M"}}]),
+                "c.json: topic 't': unknown key 'LockDuration'.",
+            ),
+            (with_rule(FilterType="Regex"), 'FilterType is "Regex", and must be Sql or Correl'),
+            (
+                with_rule(FilterType="Sql"),
+                "c.json: topic 't', subscription 's', rule 'r': FilterType is Sql, and SqlFilter "
+                "is missing.",
+            ),
+            (
+                with_rule(SqlFilter={"SqlExpression": "1=1"}, CorrelationFilter={"Label": "x"}),
+                "has SqlFilter and CorrelationFilter; say which by FilterType.",
+            ),
+            (with_rule(SqlFilter={"SqlExpresion": ""}), "Did you mean 'SqlExpression'?"),
+            (with_rule(CorrelationFilter={"Lable": "x"}), "rule 'r': unknown key 'Lable'."),
+            (with_rule(FilterType="Correlation", CorrelationFilter={}), "it has no condition"),
+            (with_rule(SqlFilter={"SqlExpression": ""}), "The SQL filter of the rule 'r' is not"),
+            (with_rule(Action={"SqlExpression": 5}), "Action: SqlExpression is 5, and must be te"),
         ],
     )
     def test_mistakes_are_explained(self, document: dict[str, Any], answer: str) -> None:
@@ -295,6 +464,35 @@ class TestTheJsonOfTheEmulator:
 
     def test_no_topics_is_fine(self) -> None:
         assert read_entities(emulator(Queues=[], Topics=[]), "c.json") == ()
+        assert read_entities(emulator(Queues=None, Topics=None), "c.json") == ()
+
+    def test_declares_topics_with_subscriptions_and_rules(self) -> None:
+        """RUL-1, COR-1."""
+        *_, topic, first, second, third = load({"config": EXAMPLES / "emulator.json"}, {}).entities
+        assert topic.entity == Topic(
+            path="topic.1", default_ttl_ms=3_600_000, duplicate_window_ms=20_000
+        )
+        assert first.entity == Subscription(
+            topic="topic.1", name="subscription.1", default_ttl_ms=3_600_000, max_delivery_count=3
+        )
+        of_the_shop = CorrelationFilter(
+            content_type="application/json", label="order", properties={"shop": "berlin"}
+        )
+        assert first.rules == (Rule(name="of-the-shop", filter=of_the_shop),)
+        assert second.stated == {"forward_to": "queue.2"}
+        assert second.rules == (
+            Rule(name="large", filter=SqlFilter("amount > 100"), action="SET sys.To = 'large'"),
+        )
+        assert (third.stated, third.rules) == ({}, None)
+
+    def test_a_rule_without_a_filter_lets_everything_in(self) -> None:
+        _, subscription = read_entities(with_rule(), "c.json")
+        assert subscription.rules == (Rule(name="r", filter=TrueFilter()),)
+
+    def test_what_templates_of_the_service_say_beside_an_expression_is_passed_over(self) -> None:
+        document = with_rule(SqlFilter={"SqlExpression": "a = 1", "CompatibilityLevel": 20})
+        _, subscription = read_entities(document, "c.json")
+        assert subscription.rules == (Rule(name="r", filter=SqlFilter("a = 1")),)
 
 
 class TestRoundTrips:
@@ -328,43 +526,51 @@ class TestRoundTrips:
     def test_what_the_service_would_write_reads_back(self, queue: Queue) -> None:
         properties = {
             wire: self.written(row, getattr(queue, row.field))
-            for wire, row in EMULATOR_ROWS.items()
+            for wire, row in emulator_rows(Queue).items()
         }
         document = json.loads(
             json.dumps(emulator(Queues=[{"Name": "orders", "Properties": properties}]))
         )
         (declared,) = read_entities(document, "c.json")
-        assert declared.queue == queue
+        assert declared.entity == queue
 
     @given(queues)
     def test_our_own_names_read_back(self, queue: Queue) -> None:
         import tomllib
 
         lines = ["[[queues]]", 'name = "orders"']
-        for name, row in TOML_ROWS.items():
+        for name, row in toml_rows(Queue).items():
             if name == row.names[0]:
                 value = json.dumps(self.written(row, getattr(queue, row.field)))
                 lines.append(f"{name} = {value}")
         (declared,) = read_entities(tomllib.loads("\n".join(lines)), "busway.toml")
-        assert declared.queue == queue
+        assert declared.entity == queue
 
 
 class TestExamples:
-    def test_the_tour_has_a_conventional_and_a_partitioned_queue(self) -> None:
-        queues = [each.queue for each in load({"config": EXAMPLES / "tour.toml"}, {}).queues]
-        assert [(queue.path, queue.partitions) for queue in queues] == [
-            ("orders", 1),
-            ("orders-partitioned", 16),
+    def test_the_tour_has_one_of_each_kind(self) -> None:
+        declared = load({"config": EXAMPLES / "tour.toml"}, {}).entities
+        assert [
+            (each.path, getattr(each.entity, "partitions", None), each.rules is not None)
+            for each in declared
+        ] == [
+            ("orders", 1, False),
+            ("orders-partitioned", 16, False),
+            ("orders-sessions", 16, False),
+            ("events", 16, False),
+            ("events/Subscriptions/audit", None, False),
+            ("events/Subscriptions/large-orders", None, True),
         ]
+        sessions = declared[2].entity
+        assert isinstance(sessions, Queue)
+        assert sessions.requires_session
 
     def test_every_key_is_in_the_reference(self) -> None:
         reference = (ROOT / "docs" / "reference" / "configuration.md").read_text()
-        for name in (row.names[0] for row in TOML_ROWS.values()):
+        for entity_class in (Queue, Topic, Subscription):
+            for name in (row.names[0] for row in toml_rows(entity_class).values()):
+                assert f"`{name}`" in reference, name
+        for name in (*RULE_KEYS, *TOML_CONDITIONS):
             assert f"`{name}`" in reference, name
         for name in ("data", "host", "port", "http_port", "stores", "nodes", "key", "memory"):
             assert f"`BUSWAY_{name.upper()}`" in reference, name
-
-
-def test_a_declared_queue_keeps_what_was_stated() -> None:
-    declared = DeclaredQueue("f: queue 'q'", "q", {"max_delivery_count": 3})
-    assert declared.queue == Queue(path="q", max_delivery_count=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from busway.amqp.sections import (
     read_application_properties,
     read_properties,
     unpack_header,
+    with_message_id,
 )
 from busway.amqp.types import Described, Int, Short, Symbol, Timestamp, UInt, ULong
 from tests.amqp.codecs_at_hand import CODECS, both_codecs, each_codec, octets, typed, values
@@ -274,6 +276,36 @@ def test_a_delivery_carries_what_the_broker_knows_with_its_exact_types(codec: Mo
 
 
 @each_codec
+def test_a_message_of_a_topic_tells_the_number_that_it_had_there(codec: ModuleType) -> None:
+    """SEQ-6, RUL-3."""
+    delivery = deliver(codec, locked_until_ms=7, enqueued_number=1 << 50)
+    _, after = codec.decode_composite(delivery)
+    section, after = codec.decode_value(delivery, after)
+    assert section.value[Symbol("x-opt-enqueue-sequence-number")] == 1 << 50
+    assert section.value[Symbol("x-opt-locked-until")] == Timestamp(7)
+    assert delivery[after:] == BARE
+
+
+@each_codec
+@pytest.mark.parametrize("source", ["orders", "x" * 300, "Bestellungen-\u00fc"])
+def test_a_forwarded_dead_letter_says_where_it_comes_from(codec: ModuleType, source: str) -> None:
+    """DLQ-4: a string; the sender's own annotations stay as they are."""
+    delivery = deliver(codec, dead_letter_source=source, partition=3, enqueued_number=9)
+    _, after = codec.decode_composite(delivery)
+    section, after = codec.decode_value(delivery, after)
+    assert typed(section.value[Symbol("x-opt-deadletter-source")]) == typed(source)
+    assert section.value[Symbol("x-opt-partition-key")] == "key"
+    assert section.value[Symbol("mine")] == [1, 2]
+    assert delivery[after:] == BARE
+
+
+@each_codec
+def test_what_is_read_where_it_was_dead_lettered_has_no_source(codec: ModuleType) -> None:
+    """DLQ-5."""
+    assert b"deadletter-source" not in deliver(codec)
+
+
+@each_codec
 def test_a_delivery_always_has_a_header_with_a_delivery_count(codec: ModuleType) -> None:
     delivery = deliver(codec, header=0, ttl_ms=None)
     assert delivery.startswith(octets("00 53 70 c0 06 05 40 40 40 40 43"))
@@ -314,6 +346,8 @@ def test_a_lock_token_is_a_uuid_among_the_delivery_annotations(codec: ModuleType
     annotations=st.binary(max_size=400),
     annotation_items=st.integers(0, 40),
     bare=st.binary(max_size=40),
+    enqueued_number=st.integers(0, (1 << 63) - 1),
+    dead_letter_source=st.none() | st.text(max_size=400),
 )
 def test_both_codecs_write_the_same_delivery(**given: Any) -> None:
     first, second = (codec.encode_delivery(**given) for codec in CODECS.values())
@@ -415,3 +449,18 @@ def test_both_codecs_agree_on_garbage_in_a_section(data: bytes, section: int) ->
         except ProtocolError:
             seen.append(ProtocolError)
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [None, Properties(), Properties(subject="s"), Properties(subject="x" * 300, group_id="g")],
+    ids=["none", "empty", "small", "large"],
+)
+def test_a_message_without_an_id_can_be_given_one(properties: Properties | None) -> None:
+    bare = encode_message(properties=properties, application_properties={"a": 1}, data=b"body")
+    named = with_message_id(bare, "0123456789abcdef")
+    expected = Properties() if properties is None else replace(properties)
+    expected.message_id = "0123456789abcdef"
+    assert read_properties(named) == expected
+    assert read_application_properties(named) == {"a": 1}
+    assert named.endswith(encode_message(application_properties={"a": 1}, data=b"body"))

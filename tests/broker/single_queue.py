@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from busway.amqp.codec import decode_value
+from busway.amqp.sections import APPLICATION_PROPERTIES, DATA
+from busway.amqp.types import Described
 from busway.broker.broker import Broker
 from busway.broker.seams import Grant, Settlement, SettlementKind
 from busway.model.entities import Queue
@@ -63,16 +65,35 @@ class Delivered:
     """A message as it looked when it was delivered; the broker's own object goes on changing."""
 
     def __init__(self, message: Message) -> None:
-        self.text = message.bare.decode()
+        self.text, sent = read_bare(message.bare)
         self.number = message.number
+        self.enqueued_number = message.enqueued_number
+        self.session_id = message.session_id
+        self.expires_ms = message.expires_ms
+        self.dead_letter_source = message.dead_letter_source
         self.delivery_count = message.delivery_count
         self.token = message.lock_token or b""
         self.locked_until_ms = message.locked_until_ms
         self.enqueued_ms = message.enqueued_ms
         self.state = message.state
-        self.properties: dict[str, Any] = (
+        self.properties: dict[str, Any] = sent | (
             dict(decode_value(message.changes)[0]) if message.changes else {}
         )
+
+
+def read_bare(bare: bytes) -> tuple[str, dict[str, Any]]:
+    """Body and application properties; a bare message without sections is all body."""
+    if not bare.startswith(b"\x00"):
+        return bare.decode(), {}
+    text, properties, offset = "", {}, 0
+    while offset < len(bare):
+        section, offset = decode_value(bare, offset)
+        assert isinstance(section, Described)
+        if section.descriptor == APPLICATION_PROPERTIES:
+            properties = dict(section.value)
+        elif section.descriptor == DATA:
+            text = section.value.decode()
+    return text, properties
 
 
 class Hand:

@@ -26,6 +26,8 @@ class Ledger:
         self.completed: set[str] = set()
         self.deliveries: Counter[str] = Counter()
         self.problems: list[str] = []
+        self._latest: dict[str, int] = {}
+        """The newest message that was seen of each session."""
 
     def new_ids(self, count: int = 1) -> list[str]:
         with self._lock:
@@ -48,6 +50,15 @@ class Ledger:
                 self.problems.append(f"{message_id} was delivered after it was completed")
             if message_id not in self.sending:
                 self.problems.append(f"{message_id} was never sent")
+
+    def deliver_in_order(self, session_id: str, message_id: str) -> None:
+        """In a session with one sender: what is completed was sent before what comes (SES-4)."""
+        number = int(message_id.rpartition("-")[2])
+        with self._lock:
+            latest = self._latest.setdefault(session_id, number)
+            if number < latest:
+                self.problems.append(f"{message_id} came after a later one of {session_id}")
+            self._latest[session_id] = number
 
     def begin_completing(self, message_id: str) -> None:
         with self._lock:

@@ -8,12 +8,27 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
-from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
+from azure.servicebus import (
+    NEXT_AVAILABLE_SESSION,
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiveMode,
+)
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    OperationTimeoutError,
+    ServiceBusError,
+)
 
 from tests.chaos.ledger import Ledger
 
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+NEXT_SESSION: dict[str, Any] = {
+    "session_id": NEXT_AVAILABLE_SESSION,
+    "max_wait_time": 1,
+    "prefetch_count": 20,
+}
 ENDED_S = 60.0
 
 
@@ -56,6 +71,10 @@ class Traffic:
     def receive_and_delete(self, queue: str) -> None:
         self._start(self._receive_and_delete, queue)
 
+    def receive_sessions(self, queue: str) -> None:
+        """A client that takes whatever session is next, completes some of it, and goes on."""
+        self._start(self._receive_sessions, queue)
+
     def stop(self) -> None:
         self._stopping.set()
         for thread in self._threads:
@@ -92,14 +111,32 @@ class Traffic:
         with client.get_queue_receiver(queue, prefetch_count=20) as receiver:
             while not self._stopping.is_set():
                 for message in receiver.receive_messages(max_message_count=10, max_wait_time=0.2):
-                    message_id = str(message.message_id)
-                    self.ledger.deliver(message_id)
-                    self.ledger.begin_completing(message_id)
-                    try:
-                        receiver.complete_message(message)
-                    except MessageLockLostError:
-                        continue  # certainly not completed, and it comes again
-                    self.ledger.complete(message_id)
+                    self._complete(receiver, message)
+
+    def _complete(self, receiver: Any, message: ServiceBusReceivedMessage) -> None:
+        message_id = str(message.message_id)
+        self.ledger.deliver(message_id)
+        self.ledger.begin_completing(message_id)
+        try:
+            receiver.complete_message(message)
+        except MessageLockLostError:
+            return  # certainly not completed, and it comes again
+        self.ledger.complete(message_id)
+
+    def _receive_sessions(self, client: ServiceBusClient, queue: str) -> None:
+        while not self._stopping.is_set():
+            try:
+                receiver = client.get_queue_receiver(queue, **NEXT_SESSION).__enter__()
+            except OperationTimeoutError:
+                continue
+            with receiver:
+                for _ in range(5):
+                    batch = receiver.receive_messages(max_message_count=10, max_wait_time=0.2)
+                    for message in batch:
+                        self.ledger.deliver_in_order(
+                            str(message.session_id), str(message.message_id)
+                        )
+                        self._complete(receiver, message)
 
     def _receive_and_delete(self, client: ServiceBusClient, queue: str) -> None:
         with client.get_queue_receiver(queue, receive_mode=DELETE) as receiver:
@@ -119,6 +156,19 @@ def drain(connection_string: str, queue: str) -> list[str]:
                 batch = receiver.receive_messages(max_message_count=200, max_wait_time=0.5)
                 ids += [str(message.message_id) for message in batch]
                 empty = 0 if batch else empty + 1
+    return ids
+
+
+def drain_sessions(connection_string: str, queue: str) -> list[str]:
+    """The same of a queue with sessions, each of them in order."""
+    ids: list[str] = []
+    with connect(connection_string) as client:
+        for session_id in client.list_queue_sessions(queue):
+            options: dict[str, Any] = {"receive_mode": DELETE, "prefetch_count": 200}
+            with client.get_queue_receiver(queue, session_id=session_id, **options) as receiver:
+                while batch := receiver.receive_messages(max_message_count=200, max_wait_time=0.5):
+                    ids += [str(message.message_id) for message in batch]
+        assert list(client.list_queue_sessions(queue)) == []
     return ids
 
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from busway.broker.seams import Entities
 from busway.cluster.catalog import Catalog, CatalogError, Change, StoreStanding
-from busway.cluster.catalog_file import description_of_queue, queue_of_row
+from busway.cluster.catalog_rows import description_of, entity_of_row
 from busway.gateway.auth import AccessRules
-from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, EntityStatus, Queue
+from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, EntityStatus, Queue, Topic
 from busway.model.errors import (
     ENTITY_ALREADY_EXISTS,
     ENTITY_COUNT_EXCEEDED,
@@ -118,7 +118,7 @@ class TestCreating:
 
     def test_beyond_ten_thousand_entities_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """P-16, with a smaller number."""
-        from busway.cluster import catalog as module
+        from busway.cluster import admission as module
         from busway.model.limits import TIERS, Tier
 
         assert TIERS[Tier.STANDARD].entities_max == 10_000
@@ -289,8 +289,8 @@ for i in range(1000):
         )
     )
     def test_a_row_gives_back_the_queue(self, queue: Queue) -> None:
-        row = description_of_queue(queue)
-        assert queue_of_row(queue.path, queue.incarnation, queue.version, row) == queue
+        row = description_of(queue)
+        assert entity_of_row("queue", queue.path, queue.incarnation, queue.version, row) == queue
 
 
 class TestListeners:
@@ -299,7 +299,7 @@ class TestListeners:
         told: list[Change] = []
         stop = catalog.listen(told.append)
         catalog.listen(lambda change: seen.append(catalog.find("orders")))
-        seen: list[Queue | None] = []
+        seen: list[Queue | Topic | None] = []
         made = catalog.create_queue(Queue(path="orders"))
         changed = catalog.update(replace(made, status=EntityStatus.DISABLED))
         catalog.delete("orders")

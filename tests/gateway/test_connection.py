@@ -11,7 +11,7 @@ import pytest
 
 from busway.amqp.events import Closed, Detached
 from busway.amqp.link import LinkRole
-from busway.amqp.performatives import Accepted, Coordinator, Source, Target
+from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Int, ULong
 from busway.gateway.gateway import GatewaySettings
 from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, EntityStatus
@@ -221,13 +221,6 @@ def test_a_sender_is_told_its_limits(client: Client, queue: str) -> None:
     batch = link.properties["com.microsoft:max-message-batch-size"]
     assert type(batch) is ULong  # Go takes no other type
     assert batch == 262_144
-
-
-def test_transactions_are_not_there_yet(client: Client) -> None:
-    link = client.attach("coordinator", LinkRole.SENDER, target=Coordinator())
-    refusal = client.refusal(link)
-    assert refusal is not None
-    assert refusal.condition == "amqp:not-implemented"
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,9 @@ class AtOnce:
     def __init__(self) -> None:
         self.due: list[Any] = []
 
+    def is_left(self, fan_in: Any) -> None:
+        """Nobody keeps it."""
+
     def at_turn_end(self, due: Any) -> None:
         self.due.append(due)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -112,6 +113,22 @@ def test_receive_and_delete_removes_before_it_delivers(
     receiver.link.detach()
     world.settle()
     assert client.receiver(queue, "again", credit=10).deliveries == []
+
+
+def test_d_6_what_is_being_removed_for_a_link_comes_although_its_credit_was_taken_back(
+    world: World, client: Client, queue: str
+) -> None:
+    client.sender(queue).fill(3)
+    receiver = client.receiver(queue, delete=True)
+    for disk in world.disks.values():
+        disk.pause()
+    receiver.credit(10)
+    receiver.credit(0)
+    assert receiver.deliveries == []
+    for disk in world.disks.values():
+        disk.resume()
+    world.settle()
+    assert sorted(receiver.bodies) == ["m0", "m1", "m2"]
 
 
 def test_a_full_socket_stops_deliveries_until_it_is_drained(queue: str, world: World) -> None:
@@ -347,3 +364,13 @@ def test_a_session_entity_needs_a_session_filter(world: World, client: Client) -
     refusal = client.refusal(client.receiver("talks").link)
     assert refusal is not None
     assert refusal.condition == "amqp:not-allowed"
+
+
+def test_lim_10_an_entity_has_a_largest_number_of_receivers(world: World, client: Client) -> None:
+    world.queue("popular")
+    with patch("busway.gateway.attach.RECEIVES_PER_ENTITY_MAX", 2):
+        for name in ("one", "two"):
+            assert client.is_attached(client.receiver("popular", name).link)
+        error = client.refusal(client.receiver("popular", "three").link)
+    assert error is not None
+    assert error.condition == "amqp:resource-limit-exceeded"

@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from busway.amqp.events import Disposed
-from busway.amqp.performatives import Accepted, Rejected
-from busway.amqp.types import Timestamp
+from busway.amqp.performatives import Accepted, Modified, Rejected
+from busway.amqp.sections import read_properties
 from busway.gateway.gateway import GatewaySettings
 from busway.model.entities import Queue
 from busway.model.message import partition_of
@@ -73,10 +73,6 @@ def test_many_accepted_sends_are_acknowledged_in_few_dispositions(
         ({"ttl_ms": 0}, "com.microsoft:argument-out-of-range"),  # TTL-9
         ({"session_id": "a", "partition_key": "b"}, "amqp:not-allowed"),  # P-20
         ({"size": 262_145}, "amqp:link:message-size-exceeded"),
-        (
-            {"annotations": {"x-opt-scheduled-enqueue-time": Timestamp(2_000_000_000_000)}},
-            "amqp:not-implemented",
-        ),
     ],
 )
 def test_what_an_entity_does_not_take_is_rejected_and_the_link_stays(
@@ -223,3 +219,27 @@ def test_uncommitted_bytes_take_the_credit_away_and_give_it_back() -> None:
     assert all(isinstance(sender.outcome(each), Accepted) for each in ids)
     assert not world.gateway.over_budget()
     assert sender.link.credit == 1000
+
+
+def test_lim_3_properties_have_a_largest_size_each_and_together(client: Client, queue: str) -> None:
+    sender = client.sender(queue)
+    fits = {"one": "x" * 32_000, "two": "y" * 32_000}
+    assert isinstance(sender.send(message(application_properties=fits)), Accepted)
+    one_too_large = {"big": "x" * 33_000}
+    too_many = {f"p{n}": "x" * 20_000 for n in range(4)}
+    for properties in (one_too_large, too_many):
+        state = sender.send(message(application_properties=properties))
+        assert rejection(state) == "com.microsoft:argument-out-of-range"
+
+
+def test_msg_5_a_message_without_an_id_is_given_one_that_stays(client: Client, queue: str) -> None:
+    """The JavaScript SDK cannot settle a message that has none."""
+    client.sender(queue).fill(2)
+    receiver = client.receiver(queue, credit=2)
+    ids = [read_properties(each.payload).message_id for each in receiver.deliveries]
+    assert len(set(ids)) == 2
+    assert all(isinstance(each, str) and len(each) == 32 for each in ids)
+    receiver.settle(receiver.deliveries, Modified(delivery_failed=True))
+    receiver.credit(2)
+    again = [read_properties(each.payload).message_id for each in receiver.deliveries[2:]]
+    assert sorted(again) == sorted(ids)

@@ -45,8 +45,9 @@ from busway.broker.broker import Broker
 from busway.cluster.catalog import Catalog
 from busway.gateway import auth
 from busway.gateway.connection import GatewayConnection
+from busway.gateway.exchange import Exchange
 from busway.gateway.gateway import Gateway, GatewaySettings
-from busway.model.entities import ROOT_RULE_NAME, Queue
+from busway.model.entities import ROOT_RULE_NAME, Queue, Rule, Subscription, Topic
 from busway.sim.disk import SimulatedDisk
 from busway.sim.scheduler import Scheduler
 from busway.store.faults import FaultyStore
@@ -66,10 +67,11 @@ class World:
         self.stores: dict[str, FaultyStore] = {}
         self.disks: dict[str, SimulatedDisk] = {}
         self.brokers: dict[str, Broker] = {}
+        exchange = Exchange(self.scheduler, self.catalog, self.brokers)
         for index in range(stores):
             store = FaultyStore(MemoryStore(MemoryDisk(f"store-{index}")))
             disk = SimulatedDisk(self.scheduler, store)
-            broker = Broker(disk, self.scheduler, self.catalog)
+            broker = Broker(disk, self.scheduler, self.catalog, exchange)
             broker.start()
             store_id = f"store-{index}"
             self.stores[store_id], self.disks[store_id] = store, disk
@@ -82,6 +84,15 @@ class World:
 
     def queue(self, path: str, **properties: Any) -> Queue:
         return self.catalog.create_queue(Queue(path=path, **properties))
+
+    def topic(self, path: str, **properties: Any) -> Topic:
+        return self.catalog.create_topic(Topic(path=path, **properties))
+
+    def subscription(
+        self, topic: str, name: str, rules: list[Rule] | None = None, **properties: Any
+    ) -> Subscription:
+        described = Subscription(topic=topic, name=name, **properties)
+        return self.catalog.create_subscription(described, rules=rules)
 
     def make_ill(self, store_id: str) -> None:
         """Its store hangs until the broker gives up on it (D-8)."""
@@ -180,8 +191,8 @@ class Client:
         self.world.settle()
         return link
 
-    def sender(self, path: str, name: str = "sender") -> Sender:
-        link = self.attach(name, LinkRole.SENDER, target=Target(path), rcv_settle_mode=1)
+    def sender(self, path: str, name: str = "sender", **options: Any) -> Sender:
+        link = self.attach(name, LinkRole.SENDER, target=Target(path), rcv_settle_mode=1, **options)
         return Sender(self, link)
 
     def receiver(
@@ -192,6 +203,7 @@ class Client:
         credit: int = 0,
         delete: bool = False,
         source: Source | None = None,
+        session: Session | None = None,
     ) -> Receiver:
         link = self.attach(
             name,
@@ -199,6 +211,7 @@ class Client:
             source=source or Source(path),
             snd_settle_mode=1 if delete else 0,
             rcv_settle_mode=0 if delete else 1,
+            session=session,
         )
         receiver = Receiver(self, link)
         if credit:
@@ -247,7 +260,14 @@ class Sender:
         self.link = link
         self._tags = 0
 
-    def put(self, payload: bytes, *, message_format: int = 0, settled: bool = False) -> int:
+    def put(
+        self,
+        payload: bytes,
+        *,
+        message_format: int = 0,
+        settled: bool = False,
+        state: DeliveryState | None = None,
+    ) -> int:
         """Send without waiting; returns the delivery id."""
         self._tags += 1
         if self.link.credit == 0:
@@ -257,6 +277,7 @@ class Sender:
             self._tags.to_bytes(4, "big"),
             settled=settled,
             message_format=message_format,
+            state=state,
         )
 
     def outcome(self, delivery_id: int) -> DeliveryState | None:
@@ -274,9 +295,9 @@ class Sender:
         self.client.world.settle()
         return self.outcome(delivery_id)
 
-    def send_batch(self, *messages: bytes) -> DeliveryState | None:
+    def send_batch(self, *messages: bytes, **options: Any) -> DeliveryState | None:
         sections = b"".join(b"\x00\x53\x75" + codec.encode_value(each) for each in messages)
-        return self.send(sections, message_format=BATCH_FORMAT)
+        return self.send(sections, message_format=BATCH_FORMAT, **options)
 
     def fill(self, count: int, **options: Any) -> None:
         ids = [self.put(message(f"m{n}", **options)) for n in range(count)]
@@ -347,9 +368,15 @@ class Requests:
         if credit:
             self.replies.set_credit(credit)
         self._next = 0
+        self.state: DeliveryState | None = None
+        """Of the requests' transfers: a transaction's."""
 
     def ask(
-        self, properties: dict[str, Any], request_body: Any, *, reply_to: str | None = None
+        self,
+        properties: dict[str, Any],
+        request_body: Any,
+        *,
+        reply_to: str | None = None,
     ) -> UUID:
         self._next += 1
         message_id = UUID(int=self._next)
@@ -358,7 +385,7 @@ class Requests:
             application_properties=properties,
             body=request_body,
         )
-        self.link.send(payload, self._next.to_bytes(4, "big"))
+        self.link.send(payload, self._next.to_bytes(4, "big"), state=self.state)
         self.client.world.settle()
         return message_id
 

@@ -15,10 +15,10 @@ from busway.model.properties import (
     PROPERTIES,
     changed_immutable,
     check_update,
+    normalise,
     properties_of,
     validate,
 )
-from busway.model.release import NOT_YET, not_yet
 
 QUEUE = Queue(path="orders")
 
@@ -186,13 +186,41 @@ def test_each_property_has_one_name_per_face() -> None:
     assert "default_message_time_to_live" in names
 
 
-def test_what_this_release_does_not_have_is_refused_by_name() -> None:
-    asking = [
-        replace(QUEUE, requires_session=True),
-        replace(QUEUE, requires_duplicate_detection=True),
-        replace(QUEUE, forward_to="b"),
-        replace(QUEUE, forward_dead_letters_to="b"),
-        replace(QUEUE, auto_delete_on_idle_ms=300_000),
-    ]
-    assert [not_yet(queue) for queue in asking] == list(NOT_YET)
-    assert not_yet(QUEUE) is None
+class TestWhatFollowsFromOtherProperties:
+    @pytest.mark.parametrize("address", ["b", "/b/", "sb://ns.example/b", "amqps://ns:5671/b"])
+    def test_a_forward_names_its_destination_by_path(self, address: str) -> None:
+        """FWD-1."""
+        queue = normalise(replace(QUEUE, forward_to=address, forward_dead_letters_to=address))
+        assert (queue.forward_to, queue.forward_dead_letters_to) == ("b", "b")
+
+    def test_who_forwards_is_never_idle(self) -> None:
+        """FWD-6; to forward dead letters only is something else."""
+        idle = replace(QUEUE, auto_delete_on_idle_ms=300_000)
+        assert normalise(replace(idle, forward_to="b")).auto_delete_on_idle_ms is None
+        kept = normalise(replace(idle, forward_dead_letters_to="b"))
+        assert kept.auto_delete_on_idle_ms == 300_000
+
+    def test_a_partitioned_topic_has_no_order(self) -> None:
+        """DFT."""
+        topic = Topic(path="news", enable_partitioning=True)
+        assert not normalise(topic).support_ordering
+        assert normalise(Topic(path="news")).support_ordering
+
+    def test_nothing_else_changes(self) -> None:
+        subscription = Subscription(topic="news", name="all", max_delivery_count=3)
+        assert normalise(QUEUE) == QUEUE
+        assert normalise(subscription) == subscription
+
+
+def test_an_entity_with_sessions_cannot_forward() -> None:
+    """FWD-1."""
+    with pytest.raises(BusError, match="an entity that requires sessions cannot forward"):
+        validate(replace(QUEUE, requires_session=True, forward_to="b"))
+
+
+@pytest.mark.parametrize("field", ["requires_session", "requires_duplicate_detection"])
+def test_the_basic_tier_has_no_sessions_or_duplicate_detection(field: str) -> None:
+    asking: dict[str, Any] = {field: True}
+    validate(replace(QUEUE, **asking))
+    with pytest.raises(BusError, match="=true: the tier of the namespace does not have it"):
+        validate(replace(QUEUE, **asking), Tier.BASIC)

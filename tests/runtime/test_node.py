@@ -35,6 +35,7 @@ async def start() -> AsyncIterator[Callable[..., Awaitable[Node]]]:
 
 
 async def test_every_store_has_a_broker_that_serves(start: Callable[..., Awaitable[Node]]) -> None:
+    """P-1."""
     node = await start(None, stores=3)
     assert [store.name for store in node.stores] == ["store-0", "store-1", "store-2"]
     assert all(store.broker.available for store in node.stores)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,8 @@ from azure.servicebus import aio as azure_aio
 
 ANSWER_S = 90.0
 """Longer than any single call of a test may take; the SDK's own limits are shorter."""
+
+AWAITED = (AbstractAsyncContextManager, AsyncIterable, azure_aio.ServiceBusSession)
 
 
 class Loop:
@@ -38,7 +41,8 @@ class Loop:
 
 
 class AsyncFace:
-    """A client, sender, receiver or renewer of `azure.servicebus.aio` with a synchronous face."""
+    """A client, sender, receiver, session, renewer or list of pages of `azure.servicebus.aio` with
+    a synchronous face."""
 
     def __init__(self, subject: Any, loop: Loop) -> None:
         self._subject = subject
@@ -71,7 +75,11 @@ class AsyncFace:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._subject, name)
-        return self._wrap(value) if callable(value) else value
+        return self._wrap(value) if callable(value) else self._faced(value)
+
+    def _faced(self, value: Any) -> Any:
+        """What has methods to await gets a face, too."""
+        return AsyncFace(value, self._loop) if isinstance(value, AWAITED) else value
 
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*arguments: Any, **options: Any) -> Any:
@@ -82,8 +90,7 @@ class AsyncFace:
             return await result if inspect.isawaitable(result) else result
 
         def face(*arguments: Any, **options: Any) -> Any:
-            result = self._loop.run(call(*arguments, **options))
-            return AsyncFace(result, self._loop) if hasattr(result, "__aenter__") else result
+            return self._faced(self._loop.run(call(*arguments, **options)))
 
         return face
 

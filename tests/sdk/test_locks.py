@@ -7,14 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
-from tests.sdk.conftest import ONCE_EACH, QueueUnderTest, wait_until
+from tests.sdk.conftest import ONCE_EACH, QueueUnderTest, seconds_left, wait_until
 
 SHORT = "5s"
 """The shortest that there is (LOCK-1)."""
-
-
-def seconds_left(moment: datetime) -> float:
-    return (moment - datetime.now(UTC)).total_seconds()
 
 
 @pytest.mark.queue(lock_duration="30s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,34 @@ from tests.sdk.faces import FACES, Sdk
 pytestmark = ONCE_EACH
 
 QUEUES = {"conventional": "plain", PARTITIONED: "parts"}
+OTHERS = """
+[[queues]]
+name = "plain-sessions"
+requires_session = true
+requires_duplicate_detection = true
+[[queues]]
+name = "parts-sessions"
+partitioned = true
+requires_session = true
+requires_duplicate_detection = true
+[[topics]]
+name = "plain-topic"
+[[topics.subscriptions]]
+name = "all"
+[[topics]]
+name = "parts-topic"
+partitioned = true
+[[topics.subscriptions]]
+name = "all"
+"""
 KILLED = pytest.mark.parametrize("restart", ["killed"], indirect=True)
 """For what must survive: what a crash leaves, a stop leaves too."""
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with Server("plain", partitioned=["parts"], data=tmp_path / "data") as running:
+    data = tmp_path / "data"
+    with Server("plain", partitioned=["parts"], config=OTHERS, data=data) as running:
         yield running
 
 
@@ -144,3 +166,68 @@ def test_numbers_are_not_given_twice(client: Any, name: str, restart: Callable[[
             numbers.append(message.sequence_number)
             restart()
         assert numbers[1] > numbers[0]
+
+
+@KILLED
+def test_what_is_scheduled_stays_scheduled(
+    client: Any, name: str, restart: Callable[[], None]
+) -> None:
+    """SCH-2, SCH-3: with its number; and what became due meanwhile is activated."""
+    soon, later = datetime.now(UTC) + timedelta(seconds=1), datetime.now(UTC) + timedelta(hours=1)
+    with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
+        sender.schedule_messages(ServiceBusMessage("soon"), soon)
+        sender.send_messages(ServiceBusMessage("soon, too", scheduled_enqueue_time_utc=soon))
+        [number] = sender.schedule_messages(ServiceBusMessage("later"), later)
+        [cancelled] = sender.schedule_messages(ServiceBusMessage("never"), later)
+        sender.cancel_scheduled_messages(cancelled)
+        restart()
+        activated: list[str] = []
+        while len(activated) < 2:
+            messages = receiver.receive_messages(max_message_count=2, max_wait_time=10)
+            assert messages
+            activated += [str(message) for message in messages]
+            for message in messages:
+                receiver.complete_message(message)
+        assert sorted(activated) == ["soon", "soon, too"]
+        left = receiver.peek_messages(10, sequence_number=1)
+        assert [(str(each), each.sequence_number) for each in left] == [("later", number)]
+        sender.cancel_scheduled_messages(number)
+        assert receiver.peek_messages(10, sequence_number=1) == []
+
+
+@KILLED
+def test_a_session_and_its_ids_are_remembered(
+    client: Any, name: str, restart: Callable[[], None]
+) -> None:
+    """SES-10, PRT-9, DUP-5: state, order and history are durable; D-5: the session's lock is not,
+    and nothing is counted."""
+    queue = f"{name}-sessions"
+    first, second = (
+        ServiceBusMessage(body, session_id="a", message_id=body) for body in ("first", "second")
+    )
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages([first, second])
+        owner = client.get_queue_receiver(queue, session_id="a")
+        with owner:
+            owner.session.set_state("step 1")
+            [held] = owner.receive_messages(max_wait_time=10)
+            restart()
+        sender.send_messages([first, second])
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        assert receiver.session.get_state() == b"step 1"
+        again = receiver.receive_messages(max_message_count=3, max_wait_time=2)
+        assert [str(message) for message in again] == ["first", "second"]
+        assert [message.delivery_count for message in again] == [0, 0]
+        assert again[0].sequence_number == held.sequence_number
+
+
+@KILLED
+def test_copies_of_a_topic_are_kept(client: Any, name: str, restart: Callable[[], None]) -> None:
+    """MSG-2, D-30."""
+    topic = f"{name}-topic"
+    with client.get_topic_sender(topic) as sender:
+        sender.send_messages(ServiceBusMessage("before"))
+        restart()
+        sender.send_messages(ServiceBusMessage("after"))
+    with client.get_subscription_receiver(topic, "all") as receiver:
+        assert sorted(str(message) for message in receiver.peek_messages(10)) == ["after", "before"]

@@ -99,6 +99,11 @@ def facts(message: Message) -> tuple[object, ...]:
         message.delivery_count,
         message.state,
         message.changes,
+        message.enqueued_number,
+        message.body_id,
+        message.hops,
+        message.dead_letter_source,
+        message.destination,
     )
 
 

@@ -12,13 +12,17 @@ from busway.store.base import (
     CommitRefused,
     Counters,
     Delete,
+    DuplicateMark,
     Expiring,
     Move,
+    SessionCount,
+    SessionState,
     StoreFenced,
     StoreUnavailable,
     SubQueueKey,
     SubQueueKind,
     SubQueueRecord,
+    TransferMark,
     Update,
 )
 from tests.store.places import (
@@ -42,7 +46,8 @@ def put(owner: Owner, *messages: Message, slot: int = MAIN) -> None:
 
 
 def dead_letter(counter: int, *, expires_ms: int | None = None) -> Move:
-    return Move(MAIN, number(counter), DEAD, number(counter), ACTIVE, 1, 0, expires_ms, None)
+    moved = message(counter, delivery_count=1, expires_ms=expires_ms)
+    return Move(MAIN, number(counter), DEAD, moved)
 
 
 class TestOpening:
@@ -147,25 +152,97 @@ class TestCommitting:
         assert facts(read) == facts(expected)
 
     def test_a_moved_message_keeps_its_body(self, owner: Owner) -> None:
-        put(owner, message(1, bare=b"kept", session_id="s", expires_ms=77))
-        to = Move(MAIN, number(1), DEAD, number(1), ACTIVE, 10, 55, None, b"reason")
-        owner.commit(moves=[to])
-        (read,) = owner.store.read_page(DEAD, 0)
-        expected = message(
-            1,
-            bare=b"kept",
-            session_id="s",
+        kept = {
+            "bare": b"kept",
+            "size": 321,
+            "header": 3,
+            "annotations": b"\xa3\x01x\x54\x01",
+            "annotation_items": 2,
+            "session_id": "s",
+        }
+        put(owner, message(1, **kept, expires_ms=77))
+        moved = message(
+            2,
+            **kept,
+            ttl_ms=9,
             delivery_count=10,
             enqueued_ms=55,
+            expires_ms=88,
+            state=DEFERRED,
             changes=b"reason",
+            enqueued_number=number(1),
+            hops=3,
+            dead_letter_source="from",
+            destination="to",
         )
-        assert facts(read) == facts(expected)
+        owner.commit(moves=[Move(MAIN, number(1), DEAD, moved)])
+        (read,) = owner.store.read_page(DEAD, 0, state=None)
+        assert facts(read) == facts(moved)
         assert owner.numbers(MAIN, state=None) == []
 
-    def test_a_move_may_renumber_within_its_sub_queue(self, owner: Owner) -> None:
-        put(owner, message(1, state=SCHEDULED))
-        owner.commit(moves=[Move(MAIN, number(1), MAIN, number(8), ACTIVE, 0, 5, None, None)])
-        assert owner.numbers() == [number(8)]
+    def test_a_move_takes_away_what_it_does_not_say(self, owner: Owner) -> None:
+        put(
+            owner,
+            message(
+                1,
+                ttl_ms=1,
+                expires_ms=2,
+                changes=b"c",
+                enqueued_number=3,
+                hops=4,
+                dead_letter_source="from",
+                destination="to",
+            ),
+        )
+        owner.commit(moves=[Move(MAIN, number(1), DEAD, message(1))])
+        (read,) = owner.store.read_page(DEAD, 0)
+        assert facts(read) == facts(message(1))
+
+    @pytest.mark.parametrize("before", [ACTIVE, DEFERRED, SCHEDULED])
+    @pytest.mark.parametrize("after", [ACTIVE, DEFERRED, SCHEDULED])
+    def test_a_move_may_renumber_within_its_sub_queue(
+        self, owner: Owner, before: MessageState, after: MessageState
+    ) -> None:
+        put(owner, message(1, state=before, expires_ms=5), message(2, state=before))
+        owner.commit(
+            moves=[
+                Move(MAIN, number(1), MAIN, message(8, state=after, expires_ms=6)),
+                Move(MAIN, number(2), MAIN, message(9, state=after)),
+            ]
+        )
+        assert owner.numbers(state=after) == [number(8), number(9)]
+        assert owner.numbers(state=None) == [number(8), number(9)]
+        assert list(owner.store.read_expiring(None, 9).rows) == [Expiring(6, MAIN, number(8))]
+
+    @pytest.mark.parametrize("before", [ACTIVE, DEFERRED, SCHEDULED])
+    @pytest.mark.parametrize("after", [ACTIVE, DEFERRED, SCHEDULED])
+    def test_an_update_may_change_the_state_to_any_other(
+        self, owner: Owner, before: MessageState, after: MessageState
+    ) -> None:
+        put(owner, message(1, state=before), message(2, state=after), message(3))
+        owner.commit(
+            updates=[
+                Update(MAIN, number(1), after, 7, 40, None),
+                Update(MAIN, number(2), after, 7, None, b"x"),
+            ]
+        )
+        read = owner.store.read_page(MAIN, 0, state=None)
+        expected = [
+            message(1, state=after, delivery_count=7, expires_ms=40),
+            message(2, state=after, delivery_count=7, changes=b"x"),
+            message(3),
+        ]
+        assert [facts(each) for each in read] == [facts(each) for each in expected]
+
+    def test_one_batch_deletes_and_moves_messages_of_every_state(self, owner: Owner) -> None:
+        states = [ACTIVE, DEFERRED, SCHEDULED] * 3
+        put(owner, *(message(counter, state=each) for counter, each in enumerate(states)))
+        owner.commit(
+            deletes=[Delete(MAIN, number(counter)) for counter in (0, 1, 2)],
+            moves=[dead_letter(counter) for counter in (3, 4, 5)],
+        )
+        assert owner.numbers(MAIN, state=None) == [number(counter) for counter in (6, 7, 8)]
+        assert owner.numbers(DEAD) == [number(counter) for counter in (3, 4, 5)]
 
     def test_one_batch_does_everything_at_once(self, owner: Owner) -> None:
         put(owner, message(1), message(2), message(3))
@@ -186,7 +263,12 @@ class TestCommitting:
             {"moves": [dead_letter(99)]},
             {"puts": [(MAIN, message(1))]},
             {"puts": [(77, message(5))]},
+            {"puts": [(MAIN, message(5, body_id=6))]},
             {"counters": {77: Counters()}},
+            {"session_counts": [SessionCount(77, "s", 1)]},
+            {"session_states": [SessionState(77, "s", b"state", 1)]},
+            {"duplicates": [DuplicateMark(77, b"d" * 16, 1)]},
+            {"transfers": [TransferMark(77, 1, 1, 1)]},
             {"sub_queues": [(77, MAIN_KEY)]},
             {"sub_queues": [(MAIN, SubQueueKey(9, PARTITION, SubQueueKind.MAIN))]},
         ],
@@ -257,6 +339,10 @@ class TestWhatIsKept:
             {"annotations": b"\xa3\x01x\x54\x01", "annotation_items": 2, "header": 255},
             {"changes": b""},
             {"state": SCHEDULED, "delivery_count": 2**31 - 1},
+            {"enqueued_number": 2**63 - 1},
+            {"hops": 4, "dead_letter_source": "a/b", "destination": "Größe"},
+            {"dead_letter_source": "", "destination": ""},
+            {"state": DEFERRED, "session_id": "s", "expires_ms": 8},
             {"number": number(2**44 - 1)},
         ],
         ids=lambda fields: ",".join(fields) or "defaults",
@@ -368,6 +454,12 @@ class TestPages:
         assert owner.numbers(state=DEFERRED) == []
         assert owner.numbers(state=ACTIVE) == [number(1)]
 
+    def test_pages_of_all_states_are_in_order_and_limited(self, owner: Owner) -> None:
+        states = [SCHEDULED, ACTIVE, ACTIVE, DEFERRED, ACTIVE, SCHEDULED]
+        put(owner, *(message(counter, state=each) for counter, each in enumerate(states, 1)))
+        assert owner.numbers(state=None, rows=4) == [number(counter) for counter in (1, 2, 3, 4)]
+        assert owner.numbers(state=None, after=number(3), size=200) == [number(4), number(5)]
+
     def test_sub_queues_do_not_see_each_other(self, owner: Owner) -> None:
         put(owner, message(1), message(3))
         put(owner, message(2), slot=DEAD)
@@ -446,6 +538,22 @@ class TestExpiry:
         put(owner, message(1, expires_ms=10), message(2, expires_ms=10), message(3, expires_ms=11))
         assert owner.store.read_expiring(None, 50, rows=1).next_expires_ms == 10
         assert owner.store.read_expiring(None, 50, rows=2).next_expires_ms == 11
+
+    def test_scheduled_messages_are_in_it_with_the_time_that_they_are_due(
+        self, owner: Owner
+    ) -> None:
+        put(
+            owner,
+            message(1, expires_ms=20),
+            message(2, state=SCHEDULED, expires_ms=20),
+            message(3, expires_ms=20),
+            message(4, state=SCHEDULED, expires_ms=10),
+        )
+        rows = [Expiring(10, MAIN, number(4))]
+        rows += [Expiring(20, MAIN, number(counter)) for counter in (1, 2, 3)]
+        assert list(owner.store.read_expiring(None, 20).rows) == rows
+        for index, row in enumerate(rows):
+            assert list(owner.store.read_expiring(row, 20).rows) == rows[index + 1 :]
 
     def test_messages_without_expiry_are_not_in_it(self, owner: Owner) -> None:
         put(owner, message(1))

@@ -38,9 +38,11 @@ class TestSlow:
         assert owner.numbers() == [number(1)]
         store.read_numbers(MAIN, [])
         store.read_expiring(None, 0)
+        store.read_session_state(MAIN, "s")
+        store.read_duplicates(MAIN, b"", 0)
         store.free_bytes()
         store.open()
-        assert pauses == [0.25] * 6
+        assert pauses == [0.25] * 8
 
     def test_a_store_that_is_not_slow_any_more_does_not_wait(
         self, store: FaultyStore, owner: Owner, pauses: list[float]
@@ -64,6 +66,10 @@ class TestIll:
             put(owner, 1)
         with pytest.raises(StoreUnavailable):
             owner.numbers()
+        with pytest.raises(StoreUnavailable):
+            store.read_session_state(MAIN, "s")
+        with pytest.raises(StoreUnavailable):
+            store.read_duplicates(MAIN, b"", 0)
         with pytest.raises(StoreUnavailable):
             store.free_bytes()
 

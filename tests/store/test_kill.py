@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from busway.store.base import Expiring
+from busway.store.base import Expiring, SessionRecord
 from busway.store.sqlite import SqliteStore
 from tests.store import crash_child
-from tests.store.crash_child import SLOTS, Plan
+from tests.store.crash_child import SESSIONS, SLOTS, Plan
 from tests.store.places import Owner, facts
 
 KILLS = int(os.environ.get("BUSWAY_KILLS", "4"))
@@ -59,7 +59,8 @@ def check_whole(owner: Owner, plan: Plan) -> None:
             after = page[-1].number
             page = owner.store.read_page(record.slot, after, state=None)
         rows = [row for (slot, _), row in found.items() if slot == record.slot]
-        assert record.counters.active == len(rows)
+        counters = record.counters
+        assert counters.active + counters.deferred + counters.scheduled == len(rows)
         assert record.counters.bytes == sum(row.size for row in rows)
         assert record.counters == plan.counters[record.slot]
     assert {key: facts(row) for key, row in found.items()} == {
@@ -71,7 +72,27 @@ def check_whole(owner: Owner, plan: Plan) -> None:
         if row.expires_ms is not None
     )
     assert list(owner.store.read_expiring(None, 2**62).rows) == expected[:1_000]
-    assert owner.opened.time_ms == 1_000 + plan.number
+    assert owner.opened.time_ms == plan.time_ms
+
+
+def check_marks(owner: Owner, plan: Plan) -> None:
+    """Sessions and marks are those of the plan."""
+    opened, sessions = owner.opened, []
+    for session_id in sorted(SESSIONS):
+        active = plan.active_in(session_id)
+        state, updated_ms = plan.states.get(session_id, (None, None))
+        assert owner.store.read_session_state(0, session_id) == state
+        if active or state is not None:
+            sessions.append(SessionRecord(0, session_id, active, updated_ms, len(state or b"")))
+    assert list(opened.sessions) == sessions
+    assert {each.source_incarnation: each.number for each in opened.transfers} == plan.transfers
+    assert dict(opened.transactions) == still_counting(plan.transactions, plan)
+    marks = owner.store.read_duplicates(0, b"", plan.time_ms)
+    assert {each.digest: each.until_ms for each in marks} == still_counting(plan.duplicates, plan)
+
+
+def still_counting(marks: dict[bytes, int], plan: Plan) -> dict[bytes, int]:
+    return {key: until_ms for key, until_ms in marks.items() if until_ms > plan.time_ms}
 
 
 @pytest.mark.timeout(60 + KILLS * 10)
@@ -90,8 +111,14 @@ def test_what_a_killed_process_reported_is_there_whole_and_at_most_one_batch_mor
             plan.next_batch()
         assert len(owner.opened.sub_queues) == len(SLOTS)
         check_whole(owner, plan)
+        check_marks(owner, plan)
         owner.store.close()
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    shared = "SELECT body_id, count(*) FROM messages WHERE body_id IS NOT NULL GROUP BY body_id"
+    copies = connection.execute("SELECT body_id, count FROM copies ORDER BY body_id").fetchall()
+    assert copies == connection.execute(f"{shared} ORDER BY body_id").fetchall()
+    bodies = connection.execute("SELECT id FROM bodies ORDER BY id").fetchall()
+    assert bodies == [(body_id,) for body_id, _ in copies]
     connection.close()
     print(f"seed {SEED}: {KILLS} kills, {plan.number} commits, {more} there but not reported")

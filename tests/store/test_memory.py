@@ -60,7 +60,7 @@ def test_every_kind_of_change_is_forgotten_whole() -> None:
     owner.commit(
         time_ms=99,
         deletes=[Delete(MAIN, number(1))],
-        moves=[Move(MAIN, number(2), DEAD, number(2), MessageState.ACTIVE, 1, 1, None, b"")],
+        moves=[Move(MAIN, number(2), DEAD, message(2, delivery_count=1, changes=b""))],
         updates=[Update(MAIN, number(3), MessageState.DEFERRED, 1, None, None)],
         counters={MAIN: Counters(9, 9)},
     )

@@ -20,12 +20,19 @@ from busway.store.base import (
     CommitUnknown,
     Counters,
     Delete,
+    DuplicateMark,
+    Move,
+    SessionCount,
+    SessionState,
     StoreUnavailable,
     SubQueueKey,
     SubQueueKind,
+    TransactionMark,
+    TransferMark,
 )
 from busway.store.sqlite import SqliteStore
-from tests.store.places import MAIN, Owner, message, number, two_sub_queues
+from busway.store.sqlite_marks import FORGET_PAUSE_MS
+from tests.store.places import DEAD, MAIN, Owner, message, number, two_sub_queues
 
 
 @pytest.fixture
@@ -119,9 +126,10 @@ class TestTheFile:
         with pytest.raises(StoreUnavailable, match="not a Busway store"):
             SqliteStore(path, create=True).open()
 
-    def test_a_newer_format_is_unavailable(self, owner: Owner, path: Path) -> None:
-        connection_of(owner).execute("UPDATE store SET format = 99")
-        with pytest.raises(StoreUnavailable, match="format 99"):
+    @pytest.mark.parametrize("format_", [1, 99])
+    def test_another_format_is_unavailable(self, owner: Owner, format_: int) -> None:
+        connection_of(owner).execute("UPDATE store SET format = ?", (format_,))
+        with pytest.raises(StoreUnavailable, match=f"format {format_}, .* reads format 2 only"):
             owner.store.open()
 
     def test_what_a_crash_left_of_the_making_does_not_matter(self, path: Path) -> None:
@@ -228,11 +236,21 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("statement", "parameters", "plan"),
         [
-            (schema.READ_ACTIVE, (1, 2, 3), "USING INTEGER PRIMARY KEY"),
-            (schema.READ_ALL_STATES, (1, 2, 3), "USING INTEGER PRIMARY KEY"),
+            (schema.READ_RANGE, (1, 2, 3), "messages USING INTEGER PRIMARY KEY (rowid>? AND"),
+            (schema.READ_SESSION_RANGE, ("", 1, 2, 3), "in_session (session_id=? AND rowid>?"),
+            (schema.READ_SESSION_WAITING, ("", 1, 1, 2, 3), "in_session (session_id=? AND rowid>"),
+            (schema.READ_SESSION_STATE, (1, ""), "(slot=? AND session_id=?)"),
+            (schema.RELEASE_BODY, (1,), "copies USING INTEGER PRIMARY KEY"),
+            (schema.READ_IDS, (1, 2, 3), "USING INTEGER PRIMARY KEY (rowid>? AND"),
+            (schema.READ_DUPLICATES, (1, b"", 2, 3), "PRIMARY KEY (slot=? AND digest>?)"),
+            (schema.FORGET_DUPLICATES, (1, 2), "COVERING INDEX duplicates_over (until_ms<?)"),
+            (schema.FORGET_TRANSACTIONS, (1, 2), "COVERING INDEX transactions_over (until_ms<?)"),
+            (schema.READ_SESSIONS, (), "SCAN sessions"),
+            (schema.READ_TRANSFERS, (), "SCAN transfers"),
+            *((each, (1, 2), "(slot=?") for each in schema.PURGE_MARKS),
             (schema.READ_WAITING, (2, 1, 2, 3), "USING INDEX waiting (state=? AND rowid>?"),
-            (schema.READ_EXPIRING, (1,), "USING COVERING INDEX expiring"),
-            (schema.READ_EXPIRING_WITH, (1, 2, 3), "expiring (expires_ms=? AND rowid>?"),
+            (schema.READ_EXPIRING, (1,), "INDEX expiring"),
+            (schema.READ_EXPIRING_WITH, (1, 2, 3), "expiring (expires_ms=? AND <expr>>?"),
             (schema.READ_EXPIRING_AFTER, (1, 2), "expiring (expires_ms>?"),
             (schema.READ_NUMBERS, ("[]",), "USING INTEGER PRIMARY KEY"),
         ],
@@ -452,9 +470,87 @@ def test_opening_costs_by_sub_queues_not_by_messages(owner: Owner) -> None:
     """The statements of `open` name no message (D-13)."""
     put(owner, 1)
     connection = connection_of(owner)
-    for statement in (schema.READ_STORE, schema.READ_SUB_QUEUES):
+    for statement in (
+        schema.READ_STORE,
+        schema.READ_SUB_QUEUES,
+        schema.READ_SESSIONS,
+        schema.READ_TRANSFERS,
+        schema.READ_TRANSACTIONS,
+    ):
         steps = connection.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
         assert all("messages" not in step[3] for step in steps)
+
+
+class TestWhatIsForgotten:
+    """Rows that nothing reads any more are not there either."""
+
+    def count(self, owner: Owner, *tables: str) -> list[int]:
+        connection = connection_of(owner)
+        return [connection.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables]
+
+    @pytest.mark.parametrize("reopened", [False, True])
+    def test_a_shared_body_with_its_last_message(self, owner: Owner, reopened: bool) -> None:
+        states = [MessageState.ACTIVE, MessageState.DEFERRED, MessageState.ACTIVE]
+        shared = [message(n, body_id=7, state=state) for n, state in enumerate(states, 1)]
+        owner.commit(bodies=[(7, b"body")], puts=[(MAIN, each) for each in shared])
+        owner.commit(moves=[Move(MAIN, number(3), DEAD, message(3, body_id=7))])
+        if reopened:
+            owner = Owner(owner.store)
+        owner.commit(deletes=[Delete(MAIN, number(1)), Delete(DEAD, number(3))])
+        assert self.count(owner, "bodies", "copies") == [1, 1]
+        assert connection_of(owner).execute("SELECT count FROM copies").fetchone() == (1,)
+        owner.commit(deletes=[Delete(MAIN, number(2))])
+        assert self.count(owner, "bodies", "copies") == [0, 0]
+
+    def test_a_shared_body_that_no_message_took(self, owner: Owner) -> None:
+        owner.commit(bodies=[(7, b"body")])
+        owner.commit(bodies=[(8, b"body")], puts=[(MAIN, message(1))])
+        assert self.count(owner, "bodies", "copies") == [0, 0]
+
+    def test_a_body_is_stored_once(self, owner: Owner) -> None:
+        shared = [(MAIN, message(n, body_id=7, bare=b"body")) for n in (1, 2, 3)]
+        owner.commit(bodies=[(7, b"body")], puts=shared)
+        bares = connection_of(owner).execute("SELECT bare FROM messages").fetchall()
+        assert bares == [(None,)] * 3
+
+    def test_marks_whose_time_is_over(self, owner: Owner) -> None:
+        owner.commit(
+            duplicates=[DuplicateMark(MAIN, b"%d" % n, 1_000 * n) for n in range(10)],
+            transactions=[TransactionMark(b"%d" % n, 1_000 * n) for n in range(10)],
+        )
+        owner.commit(time_ms=4_000)
+        assert self.count(owner, "duplicates", "transactions") == [5, 5]
+        owner.commit(time_ms=4_000 + FORGET_PAUSE_MS)
+        assert self.count(owner, "duplicates", "transactions") == [4, 4]
+
+    def test_a_purged_slot_leaves_nothing(self, owner: Owner) -> None:
+        owner.commit(
+            bodies=[(7, b"body")],
+            puts=[(MAIN, message(1, body_id=7)), (MAIN, message(2, session_id="s"))],
+            session_counts=[SessionCount(MAIN, "s", 1)],
+            session_states=[SessionState(MAIN, "t", b"x", 1)],
+            duplicates=[DuplicateMark(MAIN, b"d", 9)],
+            transfers=[TransferMark(MAIN, 1, 1, 1)],
+        )
+        owner.commit(purges=[MAIN, DEAD])
+        tables = "messages bodies copies sessions session_states duplicates transfers sub_queues"
+        assert self.count(owner, *tables.split()) == [0] * 8
+
+
+def test_active_pages_do_not_walk_over_messages_that_wait(owner: Owner) -> None:
+    """Those lie elsewhere: what is read does not grow with them."""
+    put(owner, 5_000)
+    connection, read = connection_of(owner), []
+    connection.set_progress_handler(lambda: read.append(1), 100)
+    owner.numbers()
+    before = len(read)
+    connection.set_progress_handler(None, 0)
+    waiting = [message(n, state=MessageState.DEFERRED) for n in range(1, 2_000)]
+    owner.commit(puts=[(MAIN, each) for each in waiting])
+    read.clear()
+    connection.set_progress_handler(lambda: read.append(1), 100)
+    assert owner.numbers() == [number(5_000)]
+    assert len(read) <= before + 1
 
 
 def test_slots_and_counters_outside_their_bits_are_the_owners_mistake(owner: Owner) -> None:

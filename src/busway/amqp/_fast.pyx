@@ -19,7 +19,7 @@ from busway.amqp import _pure_composites, _pure_decoding, _pure_encoding
 from busway.amqp._pure_composites import READ, decode_composite, read_composite, wrong
 from busway.amqp._pure_decoding import malformed, truncated
 from busway.amqp._pure_frames import encode_frame, encode_sasl_frame
-from busway.amqp._pure_messages import bare_of, split_batch
+from busway.amqp._pure_messages import bare_of, dead_letter_annotation, split_batch
 from busway.amqp.errors import DECODE_ERROR, FRAMING_ERROR, INVALID_FIELD, ProtocolError
 from busway.amqp.performatives import (
     AMQP_PERFORMATIVES,

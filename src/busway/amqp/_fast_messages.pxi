@@ -225,6 +225,7 @@ cdef bytes SEQUENCE_NUMBER = b"\xa3\x15x-opt-sequence-number\x81"
 cdef bytes ENQUEUED_TIME = b"\xa3\x13x-opt-enqueued-time\x83"
 cdef bytes MESSAGE_STATE = b"\xa3\x13x-opt-message-state\x54"
 cdef bytes NO_ENQUEUE_SEQUENCE_NUMBER = b"\xa3\x1dx-opt-enqueue-sequence-number\x55\x00"
+cdef bytes ENQUEUE_SEQUENCE_NUMBER = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
 cdef bytes LOCKED_UNTIL = b"\xa3\x12x-opt-locked-until\x83"
 cdef bytes PARTITION_ID = b"\xa3\x12x-opt-partition-id\x61"
 cdef bytes DELIVERY_ANNOTATIONS = b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98"
@@ -250,6 +251,8 @@ def encode_delivery(
     bytes annotations not None,
     uint32_t annotation_items,
     bytes bare not None,
+    int64_t enqueued_number=0,
+    dead_letter_source=None,
 ):
     """The message that a receiver gets; see the pure function."""
     # The broker's own sections take less than 300 octets, whatever is given.
@@ -257,6 +260,9 @@ def encode_delivery(
     cdef Py_ssize_t at = 6
     cdef Py_ssize_t size_at
     cdef uint32_t items = 8 + annotation_items
+    if dead_letter_source is not None:
+        items += 2
+        annotations = dead_letter_annotation(dead_letter_source) + annotations
     cdef Py_ssize_t annotations_size = PyBytes_GET_SIZE(annotations)
     cdef Py_ssize_t bare_size = PyBytes_GET_SIZE(bare)
     cdef int64_t locked
@@ -295,7 +301,12 @@ def encode_delivery(
     at += put(own + at, MESSAGE_STATE)
     own[at] = <unsigned char>state
     at += 1
-    at += put(own + at, NO_ENQUEUE_SEQUENCE_NUMBER)
+    if enqueued_number:
+        at += put(own + at, ENQUEUE_SEQUENCE_NUMBER)
+        store64(own + at, <uint64_t>enqueued_number)
+        at += 8
+    else:
+        at += put(own + at, NO_ENQUEUE_SEQUENCE_NUMBER)
     if locked_until_ms is not None:
         locked = locked_until_ms
         items += 2

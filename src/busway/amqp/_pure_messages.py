@@ -14,6 +14,7 @@ from busway.amqp._pure_composites import (
     read_list_extent,
 )
 from busway.amqp._pure_decoding import decode_within, malformed, skip, variable_extent
+from busway.amqp._pure_encoding import encode_string, encode_symbol
 from busway.amqp.errors import DECODE_ERROR, INVALID_FIELD, ProtocolError
 from busway.amqp.performatives import Header, Kind
 from busway.amqp.sections import (
@@ -236,6 +237,7 @@ _SEQUENCE_NUMBER = _key("x-opt-sequence-number", 0x81)
 _ENQUEUED_TIME = _key("x-opt-enqueued-time", 0x83)
 _MESSAGE_STATE = _key("x-opt-message-state", 0x54)
 _NO_ENQUEUE_SEQUENCE_NUMBER = _key("x-opt-enqueue-sequence-number", 0x55) + b"\x00"
+_ENQUEUE_SEQUENCE_NUMBER = _key("x-opt-enqueue-sequence-number", 0x81)
 _LOCKED_UNTIL = _key("x-opt-locked-until", 0x83)
 _PARTITION_ID = _key("x-opt-partition-id", 0x61)
 _LOCK_TOKEN = _key("x-opt-lock-token", 0x98)
@@ -244,6 +246,8 @@ _BASE = (
     f">4sII{len(_SEQUENCE_NUMBER)}sq{len(_ENQUEUED_TIME)}sq"
     f"{len(_MESSAGE_STATE)}sb{len(_NO_ENQUEUE_SEQUENCE_NUMBER)}s"
 )
+# The same pair with a number in it, and so eight octets instead of one.
+_NUMBERED = struct.Struct(f">{len(_ENQUEUE_SEQUENCE_NUMBER)}sq")
 _PLAIN = struct.Struct(_BASE)
 _LOCKED = struct.Struct(_BASE + f"{len(_LOCKED_UNTIL)}sq")
 _PARTITION = struct.Struct(f">{len(_PARTITION_ID)}sh")
@@ -264,12 +268,19 @@ def encode_delivery(
     annotations: bytes,
     annotation_items: int,
     bare: bytes,
+    enqueued_number: int = 0,
+    dead_letter_source: str | None = None,
 ) -> bytes:
     """The message that a receiver gets (amqp.md, section 12).
 
-    A lock token is written only where it is given: on the wire it is the delivery tag.
+    A lock token is written only where it is given: on the wire it is the delivery tag. The number
+    that it was enqueued with is 0 unless it came from a topic or by forwarding (SEQ-6). Where
+    it was dead-lettered is said only of what was forwarded from there (DLQ-4, DLQ-5).
     """
     own = 8
+    if dead_letter_source is not None:
+        own += 2
+        annotations = dead_letter_annotation(dead_letter_source) + annotations
     after = annotations
     if partition is not None:
         own += 2
@@ -302,10 +313,28 @@ def encode_delivery(
             _LOCKED_UNTIL,
             locked_until_ms,
         )
+    if enqueued_number:
+        broker = _with_enqueued_number(broker, enqueued_number)
     head = _header_section(header, ttl_ms, delivery_count)
     if lock_token is not None:
         head = head + _DELIVERY_ANNOTATIONS + lock_token.bytes
     return b"".join((head, broker, after, bare))
+
+
+def _with_enqueued_number(broker: bytes, number: int) -> bytes:
+    numbered = _NUMBERED.pack(_ENQUEUE_SEQUENCE_NUMBER, number)
+    size = int.from_bytes(broker[4:8], "big") + len(numbered) - len(_NO_ENQUEUE_SEQUENCE_NUMBER)
+    before, _, after = broker.rpartition(_NO_ENQUEUE_SEQUENCE_NUMBER)
+    return b"".join((before[:4], size.to_bytes(4, "big"), before[8:], numbered, after))
+
+
+@lru_cache(maxsize=256)
+def dead_letter_annotation(source: str) -> bytes:
+    """The pair that names the entity; a namespace has few that forward dead letters."""
+    out = bytearray()
+    encode_symbol(out, "x-opt-deadletter-source")
+    encode_string(out, source)
+    return bytes(out)
 
 
 @lru_cache(maxsize=1024)

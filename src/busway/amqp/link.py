@@ -292,15 +292,20 @@ class Link:
         settled: bool = False,
         message_format: int = 0,
         state: DeliveryState | None = None,
+        promised: bool = False,
     ) -> int:
-        """Send a delivery for one credit; returns its delivery id."""
-        if self.credit <= 0 or self.role is LinkRole.RECEIVER:
+        """Send a delivery for one credit; returns its delivery id.
+
+        `promised`: it was set apart for the peer before the peer took its credit back. The peer
+        must reckon with it, as with any delivery that is under way then (AMQP 2.6.7).
+        """
+        if self.role is LinkRole.RECEIVER or (self.credit <= 0 and not promised):
             raise LocalError(f"no credit to send on link {self.name!r}")
         if self.state is not LinkState.ATTACHED:
             raise LocalError(f"link {self.name!r} is not attached")
         if len(tag) > MAX_TAG_SIZE:
             raise LocalError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_SIZE} are allowed")
-        self.credit -= 1
+        self.credit = max(0, self.credit - 1)
         self.delivery_count = (self.delivery_count + 1) & MASK
         return self.session.outgoing.send(self, payload, tag, settled, message_format, state)
 

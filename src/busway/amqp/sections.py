@@ -219,6 +219,25 @@ def _merge(old: bytes, offset: int, changes: bytes) -> bytes:
     return bytes(out)
 
 
+def with_message_id(bare: bytes, message_id: str) -> bytes:
+    """A bare message that has no message id, with this one."""
+    text = message_id.encode()
+    assert len(text) < 256
+    identity = b"\xa1%c%b" % (len(text), text)
+    items, count, rest = b"", 0, bare
+    if bare[:3] == b"\x00\x53%c" % PROPERTIES:
+        count, start, stop = 0, 4, 4
+        if bare[3] != 0x45:  # an empty list has no size and no count
+            count, start, stop = compound_extent(bare, 4, len(bare), bare[3] == 0xD0)
+        items, rest = bare[start:stop], bare[stop:]
+    if count:
+        assert items[:1] == b"\x40", "there is a message id"
+        items = items[1:]
+    out = bytearray(b"\x00\x53%c" % PROPERTIES)
+    append_compound(out, 0xC0, max(count, 1), identity + items)
+    return bytes(out) + rest
+
+
 def drop_body(bare: bytes) -> bytes:
     """`bare` without its body: what a peek that omits bodies shows."""
     return b"".join(

@@ -8,30 +8,38 @@ read again from the store, so what is served is always what is there (D-3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
+from busway.broker.clockwork import Clockwork
 from busway.broker.commits import CommitWay, WayState
-from busway.broker.dues import Dues
-from busway.broker.expiry import ExpirySweep, expirable
+from busway.broker.duplicates import DuplicateHistory
+from busway.broker.forwarding import Pump
+from busway.broker.intake import Intake
+from busway.broker.line import Line
 from busway.broker.locks import TokenMint
+from busway.broker.lookups import Lookups
 from busway.broker.partition import Partition
 from busway.broker.purge import Purge
 from busway.broker.seams import (
     Entities,
+    Exchange,
     Grant,
     Host,
     Replies,
     Settlement,
     StorePort,
-    Timer,
+    TransferSource,
     Watcher,
 )
+from busway.broker.session_commands import SessionCommands
 from busway.broker.staging import Stage
 from busway.broker.sub_queue import SubQueue
+from busway.broker.tally import Tally
+from busway.broker.transactions import Transaction, Transactions
 from busway.broker.window import WindowBudget
-from busway.model.entities import Queue
+from busway.model.entities import Entity, Subscription, Topic
 from busway.model.errors import (
     LOCK_LOST,
-    MESSAGE_NOT_FOUND,
     NOT_FOUND,
     SERVER_BUSY,
     STORE_FULL,
@@ -39,49 +47,73 @@ from busway.model.errors import (
 )
 from busway.model.message import Message, MessageState
 from busway.store.base import (
-    READ_BYTES_MAX,
-    READ_ROWS_MAX,
     Counters,
-    Expiring,
-    ExpiryPage,
+    DuplicateMark,
     MessagingStore,
     Opened,
     StoreError,
     SubQueueKey,
     SubQueueKind,
+    TransactionMark,
 )
+
+if TYPE_CHECKING:
+    from busway.filters.rules import TopicRules
+
+T = TypeVar("T")
 
 UNCOMMITTED_BYTES_MAX = 32 * 1024 * 1024
 """A store's share of what waits for commits; beyond it, new work is refused (D-8)."""
 WINDOWS_BYTES_MAX = 64 * 1024 * 1024
 """What is ready and in memory, over all sub-queues of the store."""
 
-Found = list[Message] | BusError
-
 
 class Broker:
     """Owns one store. `start` opens it; `available` says whether it serves."""
 
-    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+    def __init__(
+        self, port: StorePort, host: Host, entities: Entities, exchange: Exchange | None = None
+    ) -> None:
         self._port = port
         self._host = host
         self._entities = entities
+        self.exchange = exchange
+        """The way to other entities; whoever builds the gateway sets it."""
         self._way = CommitWay(port, host, self)
-        self._sweep = ExpirySweep(self)
-        self._partitions: dict[tuple[int, int], Partition] = {}
-        self._sub_queues: dict[SubQueueKey, SubQueue] = {}
-        self._by_slot: dict[int, SubQueue] = {}
+        self._clockwork = Clockwork(self, host)
+        self._intake = Intake(self)
+        self._transactions = Transactions(self, self._intake)
+        lookups = Lookups(self)
+        self.peek = lookups.peek
+        self.receive_deferred = lookups.receive_deferred
+        self.cancel_scheduled = lookups.cancel_scheduled
+        self.delete_batch = lookups.delete_batch
+        sessions = SessionCommands(self)
+        self.accept_session = sessions.accept
+        self.leave_session = sessions.leave
+        self.renew_session = sessions.renew
+        self.set_session_state = sessions.set_state
+        self.session_state = sessions.state
+        self.sessions = sessions.listed
         self._watchers: dict[SubQueueKey, dict[Watcher, None]] = {}
         """Outlive the memory of partitions: a gateway watches through a store's absence."""
         self._mint = TokenMint(0, host.random_bytes)
         self._epoch = 0
         self._next_slot = 1
-        self._dues = Dues()
-        self._budget = WindowBudget(WINDOWS_BYTES_MAX)
-        self._timer: Timer | None = None
-        self._timer_due_ms: int | None = None
+        self._forget_everything()
         self.store_id: str | None = None
         self.on_availability: Callable[[], None] | None = None
+
+    def _forget_everything(self) -> None:
+        """What is known of the store, and void when the store was lost."""
+        self._partitions: dict[tuple[int, int], Partition] = {}
+        self._sub_queues: dict[SubQueueKey, SubQueue] = {}
+        self._by_slot: dict[int, SubQueue] = {}
+        self._histories: dict[SubQueue, DuplicateHistory] = {}
+        self._pumps: dict[SubQueue, Pump] = {}
+        self._transfers: dict[tuple[int, TransferSource], int] = {}
+        self._carried_out: dict[bytes, int] = {}
+        self._budget = WindowBudget(WINDOWS_BYTES_MAX)
 
     # Life.
 
@@ -114,24 +146,48 @@ class Broker:
         self, key: SubQueueKey, messages: Sequence[Message], replies: Replies, tag: int
     ) -> None:
         try:
-            self._take_work()
-            if self._way.disk_full:
-                self._way.stage(0, 0).after.append(_nothing)  # a commit looks at the disk again
-                raise BusError(STORE_FULL, refused=True)
-            if self._way.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
-                raise BusError(SERVER_BUSY, refused=True)
-            self._partition(key).enqueue(messages, replies, tag)
+            self._take_sends()
+            partition = self.partition(key.incarnation, key.partition)
+            self._intake.send(partition, messages, replies, tag)
         except BusError as error:
             replies.failed(tag, error)
 
+    def transfer(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        messages: Sequence[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        """Messages that another entity forwards to this one (D-27)."""
+        try:
+            self._take_sends()
+            partition = self.partition(key.incarnation, key.partition)
+            self._intake.transfer(partition, source, messages, done)
+        except BusError as error:
+            done(error)
+
+    def transact(self, transaction: Transaction, replies: Replies, tag: int) -> None:
+        try:
+            self._take_work()
+            self._transactions.carry_out(transaction, replies, tag)
+        except BusError as error:
+            replies.failed(tag, error)
+
+    def reserve_numbers(self, key: SubQueueKey, count: int) -> list[int]:
+        """Good for a transaction of this epoch."""
+        self._take_work()
+        return self.partition(key.incarnation, key.partition).reserve_numbers(count)
+
     def grant(self, grant: Grant) -> None:
-        if not self.available or self._entities.get(grant.key.incarnation) is None:
+        if not self.available or not self.exists(grant.key.incarnation):
             grant.left = 0
             grant.receiver.finished(grant)
             return
         sub_queue = self._sub_queues.get(grant.key)
         if sub_queue is None:
-            sub_queue = self._partition(grant.key).sub_queue(grant.key.kind)
+            key = grant.key
+            sub_queue = self.partition(key.incarnation, key.partition).sub_queue(key.kind)
         sub_queue.grant(grant)
 
     def recall(self, grant: Grant) -> None:
@@ -140,6 +196,8 @@ class Broker:
             sub_queue.recall(grant)
 
     def watch(self, key: SubQueueKey, watcher: Watcher) -> None:
+        """Tell the watcher when the sub-queue may have something to give: messages, or, where the
+        entity has sessions, one that nobody holds (D-24)."""
         self._watchers.setdefault(key, {})[watcher] = None
         sub_queue = self._sub_queues.get(key)
         if sub_queue is not None and self.available:
@@ -153,11 +211,12 @@ class Broker:
     ) -> None:
         try:
             self._take_work()
-            self.queue(key.incarnation)  # what is being purged cannot be settled too (D-16)
+            self.entity(key.incarnation)  # what is being purged cannot be settled too (D-16)
             sub_queue = self._sub_queues.get(key)
             if sub_queue is None:
                 raise BusError(LOCK_LOST)
-            self._partition(key).settle(sub_queue, token, settlement, replies, tag)
+            partition = self.partition(key.incarnation, key.partition)
+            partition.settle(sub_queue, token, settlement, replies, tag)
         except BusError as error:
             replies.failed(tag, error)
 
@@ -166,58 +225,7 @@ class Broker:
         sub_queue = self._sub_queues.get(key)
         if sub_queue is None:
             raise BusError(LOCK_LOST)
-        return self._partition(key).renew(sub_queue, tokens)
-
-    def peek(
-        self,
-        key: SubQueueKey,
-        from_number: int,
-        count: int,
-        size: int,
-        done: Callable[[Found], None],
-    ) -> None:
-        """PEEK-1: what is committed, from a number on, whatever its state; touches nothing."""
-        if not self.available:
-            done(BusError(SERVER_BUSY))
-            return
-        sub_queue = self._sub_queues.get(key)
-        if sub_queue is None or not sub_queue.stored:
-            done([])
-            return
-        slot, rows, size = sub_queue.slot, min(count, READ_ROWS_MAX), min(size, READ_BYTES_MAX)
-        self._read(
-            lambda store: store.read_page(slot, from_number - 1, state=None, rows=rows, size=size),
-            done,
-        )
-
-    def receive_deferred(
-        self,
-        key: SubQueueKey,
-        numbers: Sequence[int],
-        delete: bool,
-        done: Callable[[Found], None],
-    ) -> None:
-        """DEF-2 to DEF-4: all of these deferred messages, locked or removed, or none."""
-        if not self.available:
-            done(BusError(SERVER_BUSY))
-            return
-        sub_queue = self._sub_queues.get(key)
-        if sub_queue is None or not sub_queue.stored or len(set(numbers)) != len(numbers):
-            done(BusError(MESSAGE_NOT_FOUND))
-            return
-        for number in numbers:
-            known = sub_queue.known.get(number)
-            if known is not None and isinstance(known.staged, Stage):
-                # Being deferred, or returned, right now: ask again when that is done (D-1).
-                known.staged.waiting.append(
-                    lambda: self.receive_deferred(key, numbers, delete, done)
-                )
-                return
-        slot, wanted = sub_queue.slot, list(numbers)
-        self._read(
-            lambda store: store.read_numbers(slot, wanted),
-            lambda found: self._deferred_read(sub_queue, wanted, delete, found, done),
-        )
+        return self.partition(key.incarnation, key.partition).renew(sub_queue, tokens)
 
     def counters(self, incarnation: int, partition: int) -> dict[SubQueueKind, Counters]:
         found = self._partitions.get((incarnation, partition))
@@ -229,16 +237,43 @@ class Broker:
         """Forget a deleted entity's messages in small steps; `done` when none are left (D-16)."""
         Purge(self, self._host, incarnation, done).start()
 
-    # What partitions ask of their owner.
+    # What partitions and the other parts ask of their owner.
 
     def now_ms(self) -> int:
         return self._host.now_ms()
 
-    def queue(self, incarnation: int) -> Queue:
-        queue = self._entities.get(incarnation)
-        if queue is None:
+    def entity(self, incarnation: int) -> Entity:
+        entity = self._entities.get(incarnation)
+        if entity is None:
             raise BusError(NOT_FOUND, uri=f"incarnation {incarnation}")
-        return queue
+        return entity
+
+    def exists(self, incarnation: int) -> bool:
+        return self._entities.get(incarnation) is not None
+
+    def topic_rules(self, incarnation: int) -> TopicRules:
+        return self._entities.topic_rules(incarnation)
+
+    def partition(self, incarnation: int, index: int) -> Partition:
+        partition = self._partitions.get((incarnation, index))
+        if partition is None:
+            entity = self._entities.get(incarnation)
+            tally = Tally()
+            if isinstance(entity, Subscription):
+                tally = self.partition(entity.topic_incarnation, index).tally
+            partition = Partition(self, incarnation, index, tally)
+            self._partitions[incarnation, index] = partition
+        return partition
+
+    def sub_queue_in(self, slot: int) -> SubQueue | None:
+        return self._by_slot.get(slot)
+
+    def find_sub_queue(self, key: SubQueueKey) -> SubQueue | None:
+        return self._sub_queues.get(key)
+
+    def stored_sub_queue(self, key: SubQueueKey) -> SubQueue | None:
+        sub_queue = self._sub_queues.get(key)
+        return sub_queue if sub_queue is not None and sub_queue.stored else None
 
     def is_deleted(self, incarnation: int) -> bool:
         return self._entities.get(incarnation) is None
@@ -246,30 +281,85 @@ class Broker:
     def stage(self, records: int, size: int = 0) -> Stage:
         return self._way.stage(records, size)
 
+    def whole_stage(self, records: int, size: int, fill: Callable[[Stage], None]) -> None:
+        with self._way.one_stage(records, size) as stage:
+            fill(stage)
+
     def mint_token(self, partition: int) -> bytes:
         return self._mint.make(partition)
 
-    def fetch(self, sub_queue: SubQueue) -> None:
-        slot, after, epoch = sub_queue.slot, sub_queue.window.cursor, self._epoch
+    def was_carried_out(self, transaction_id: bytes) -> bool:
+        return transaction_id in self._carried_out
+
+    def carried_out(self, mark: TransactionMark) -> None:
+        now_ms = self.now_ms()
+        over = []
+        for transaction_id, until_ms in self._carried_out.items():
+            if until_ms > now_ms:
+                break
+            over.append(transaction_id)
+        for transaction_id in over:
+            del self._carried_out[transaction_id]
+        self._carried_out[mark.transaction_id] = mark.until_ms
+
+    def transfer_mark(self, slot: int, source: TransferSource) -> int:
+        return self._transfers.get((slot, source), 0)
+
+    def transferred(self, slot: int, source: TransferSource, number: int) -> None:
+        self._transfers[slot, source] = number
+
+    def duplicates(self, sub_queue: SubQueue) -> DuplicateHistory:
+        history = self._histories.get(sub_queue)
+        if history is None:
+            history = self._histories[sub_queue] = DuplicateHistory(sub_queue)
+            if not history.loaded:
+                self._load_history(history, sub_queue.slot, b"")
+        return history
+
+    def fetch(self, sub_queue: SubQueue, line: Line) -> None:
+        slot, after, epoch = sub_queue.slot, line.window.cursor, self._epoch
+        session_id = line.session_id
 
         def done(outcome: list[Message] | StoreError) -> None:
             if epoch != self._epoch:
                 return  # that memory was dropped meanwhile
             if isinstance(outcome, StoreError):
-                sub_queue.paging = False
+                line.paging = False
                 self._way.read_failed(outcome)
             else:
-                sub_queue.paged(outcome, after)
+                sub_queue.paged(line, outcome, after)
 
-        self._port.call(lambda store: store.read_page(slot, after), done)
+        self._port.call(lambda store: store.read_page(slot, after, session_id=session_id), done)
+
+    def read(
+        self, operation: Callable[[MessagingStore], T], done: Callable[[T | BusError], None]
+    ) -> None:
+        """A read whose answer is worth nothing once the store was lost."""
+        epoch = self._epoch
+
+        def answered(outcome: T | StoreError) -> None:
+            if isinstance(outcome, StoreError):
+                self._way.read_failed(outcome)
+                done(BusError(SERVER_BUSY))
+            elif epoch != self._epoch or not self.available:
+                done(BusError(SERVER_BUSY))
+            else:
+                done(outcome)
+
+        self._port.call(operation, answered)
 
     def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None:
-        if self._dues.expect(sub_queue, due_ms):
-            self._arm()
+        self._clockwork.lock_due(sub_queue, due_ms)
 
     def expiry_due(self, due_ms: int) -> None:
-        self._sweep.expects(due_ms)
-        self._arm()
+        self._clockwork.message_due(due_ms)
+
+    def due(self, partition: Partition, sub_queue: SubQueue, message: Message) -> None:
+        """A message that expires, or, if it is scheduled, becomes active."""
+        if message.state is MessageState.SCHEDULED:
+            self._intake.activate(partition, sub_queue, message)
+        else:
+            partition.expire(sub_queue, message)
 
     def make_sub_queue(self, partition: Partition, kind: SubQueueKind) -> SubQueue:
         key = SubQueueKey(partition.incarnation, partition.index, kind)
@@ -284,90 +374,50 @@ class Broker:
         self._mint = TokenMint(opened.epoch, self._host.random_bytes)
         self._next_slot = max((each.slot for each in opened.sub_queues), default=0) + 1
         for record in opened.sub_queues:
-            partition = self._partition(record.key)
+            partition = self.partition(record.key.incarnation, record.key.partition)
             partition.sub_queues[record.key.kind] = self._add_sub_queue(
                 record.key, partition, record.slot, record.counters
             )
-        self._sweep.restart()
+        for session in opened.sessions:
+            sub_queue = self._by_slot.get(session.slot)
+            if sub_queue is not None and sub_queue.sessions is not None:
+                sub_queue.sessions.load(session)
+        for mark in opened.transfers:
+            source = TransferSource(mark.source_incarnation, mark.source_partition)
+            self._transfers[mark.slot, source] = mark.number
+        for transaction in opened.transactions:
+            self._carried_out[transaction.transaction_id] = transaction.until_ms
 
     def dropped(self) -> None:
         """All locks are void, and nothing in memory is to be believed (D-3, D-5)."""
-        sub_queues = list(self._sub_queues.values())
-        self._partitions.clear()
-        self._sub_queues.clear()
-        self._by_slot.clear()
-        self._dues = Dues()
-        self._budget = WindowBudget(WINDOWS_BYTES_MAX)
+        sub_queues, pumps = list(self._sub_queues.values()), list(self._pumps.values())
+        histories = list(self._histories.values())
+        self._forget_everything()
+        self._clockwork.forget()
+        for pump in pumps:
+            pump.stop()
         for sub_queue in sub_queues:
             sub_queue.finish_all()
+            if sub_queue.sessions is not None:
+                sub_queue.sessions.void()
+        for history in histories:
+            history.give_up()  # once: the read that it waits for finds nobody any more
 
     def availability_changed(self) -> None:
         if self.available:
-            self._sweep.restart()
-            self._arm()
+            self._clockwork.restart()
             for sub_queue in list(self._sub_queues.values()):
+                if sub_queue.sessions is not None:
+                    sub_queue.sessions.wake_all()
                 sub_queue.wake()
         else:
             for sub_queue in list(self._sub_queues.values()):
                 sub_queue.finish_all()
+            if self.state is WayState.STOPPED:
+                for pump in self._pumps.values():
+                    pump.stop()  # its messages are the next owner's to hand over (D-27)
         if self.on_availability is not None:
             self.on_availability()
-
-    # Time.
-
-    def _arm(self) -> None:
-        """One timer for everything that falls due (D-10)."""
-        dues = [each for each in (self._sweep.due_ms, self._dues.next_ms()) if each is not None]
-        if not dues or not self.available:
-            return
-        due_ms = min(dues)
-        if self._timer_due_ms is not None and self._timer_due_ms <= due_ms:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        self._timer = self._host.at(due_ms, self._on_time)
-
-    def _on_time(self) -> None:
-        self._timer = self._timer_due_ms = None
-        if not self.available:
-            return
-        now_ms = self._host.now_ms()
-        for sub_queue in self._dues.over(now_ms):
-            if self._entities.get(sub_queue.key.incarnation) is not None:
-                self._partition(sub_queue.key).expire_locks(sub_queue)
-                next_ms = sub_queue.locks.next_due_ms()
-                if next_ms is not None:
-                    self._dues.expect(sub_queue, max(next_ms, now_ms + 1))
-        self._sweep.run(now_ms)
-        self._arm()
-
-    def read_expiring(self, sub_queue_rows: dict[int, list[int]]) -> None:
-        """The sweep found messages that only the store holds: read them, then expire them."""
-        for slot, numbers in sub_queue_rows.items():
-            sub_queue = self._by_slot.get(slot)
-            if sub_queue is not None:
-                self._read_expiring(sub_queue, numbers)
-
-    def read_expiry_page(self, after: Expiring | None, until_ms: int, rows: int) -> None:
-        epoch = self._epoch
-
-        def done(outcome: ExpiryPage | StoreError) -> None:
-            if epoch != self._epoch:
-                return
-            self._sweep.paged(outcome, after, self._host.now_ms())
-            if isinstance(outcome, StoreError):
-                self._way.read_failed(outcome)
-            self._arm()
-
-        self._port.call(lambda store: store.read_expiring(after, until_ms, rows), done)
-
-    def sub_queue_in(self, slot: int) -> SubQueue | None:
-        return self._by_slot.get(slot)
-
-    def expire(self, sub_queue: SubQueue, message: Message) -> None:
-        if self._entities.get(sub_queue.key.incarnation) is not None:
-            self._partition(sub_queue.key).expire(sub_queue, message)
 
     # What a purge asks.
 
@@ -378,7 +428,12 @@ class Broker:
         self._sub_queues.pop(sub_queue.key, None)
         self._by_slot.pop(sub_queue.slot, None)
         self._partitions.pop(sub_queue.key[:2], None)
-        sub_queue.window.clear()  # its share of the budget is for others
+        self._histories.pop(sub_queue, None)
+        for line in sub_queue.lines:
+            line.window.clear()  # its share of the budget is for others
+        pump = self._pumps.pop(sub_queue, None)
+        if pump is not None:
+            pump.stop()
 
     # The parts.
 
@@ -386,89 +441,52 @@ class Broker:
         if not self._way.serving:
             raise BusError(SERVER_BUSY, refused=True)
 
-    def _partition(self, key: SubQueueKey) -> Partition:
-        partition = self._partitions.get(key[:2])
-        if partition is None:
-            partition = Partition(self, key.incarnation, key.partition)
-            self._partitions[key[:2]] = partition
-        return partition
+    def _take_sends(self) -> None:
+        self._take_work()
+        if self._way.disk_full:
+            self._way.stage(0, 0).after.append(_nothing)  # a commit looks at the disk again
+            raise BusError(STORE_FULL, refused=True)
+        if self._way.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
+            raise BusError(SERVER_BUSY, refused=True)
 
     def _add_sub_queue(
         self, key: SubQueueKey, partition: Partition, slot: int, counters: Counters | None
     ) -> SubQueue:
+        entity = self._entities.get(key.incarnation)
+        has_sessions = (
+            key.kind is SubQueueKind.MAIN
+            and entity is not None
+            and not isinstance(entity, Topic)
+            and entity.requires_session
+        )
         watchers = self._watchers.setdefault(key, {})
-        sub_queue = SubQueue(key, partition, slot, counters, watchers, self._budget)
+        sub_queue = SubQueue(
+            key, partition, slot, counters, watchers, self._budget, has_sessions=has_sessions
+        )
         self._sub_queues[key] = sub_queue
         self._by_slot[slot] = sub_queue
+        if key.kind is SubQueueKind.TRANSFER and self.exchange is not None:
+            pump = self._pumps[sub_queue] = Pump(self, self._host, self.exchange, sub_queue)
+            sub_queue.pump = pump
         return sub_queue
 
-    def _read(
-        self,
-        operation: Callable[[MessagingStore], list[Message]],
-        done: Callable[[Found], None],
-    ) -> None:
-        epoch = self._epoch
+    def _load_history(self, history: DuplicateHistory, slot: int, after: bytes) -> None:
+        """Page by page: a history may be long (D-13)."""
+        now_ms = self.now_ms()
 
-        def answered(outcome: list[Message] | StoreError) -> None:
-            if isinstance(outcome, StoreError):
-                self._way.read_failed(outcome)
-                done(BusError(SERVER_BUSY))
-            elif epoch != self._epoch or not self.available:
-                done(BusError(SERVER_BUSY))
+        def done(outcome: list[DuplicateMark] | BusError) -> None:
+            if isinstance(outcome, BusError):
+                self._histories = {
+                    key: each for key, each in self._histories.items() if each is not history
+                }
+                history.give_up()
+            elif outcome:
+                history.load(outcome)
+                self._load_history(history, slot, outcome[-1].digest)
             else:
-                done(outcome)
+                history.load_done()
 
-        self._port.call(operation, answered)
-
-    def _deferred_read(
-        self,
-        sub_queue: SubQueue,
-        numbers: list[int],
-        delete: bool,
-        found: Found,
-        done: Callable[[Found], None],
-    ) -> None:
-        if isinstance(found, BusError):
-            done(found)
-            return
-        free = [
-            message
-            for message in found
-            if message.state is MessageState.DEFERRED and message.number not in sub_queue.known
-        ]
-        if len(free) != len(numbers) or self._entities.get(sub_queue.key.incarnation) is None:
-            done(BusError(MESSAGE_NOT_FOUND))
-        elif delete:
-            stage = self._way.stage(len(free), 0)
-            for message in free:
-                sub_queue.adopt(message)
-                stage.delete(sub_queue, message)
-            stage.after.append(lambda error: done(free if error is None else error))
-        else:
-            self._partition(sub_queue.key).lock_deferred(sub_queue, free)
-            done(free)
-
-    def _read_expiring(self, sub_queue: SubQueue, numbers: list[int]) -> None:
-        epoch = self._epoch
-
-        def done(outcome: list[Message] | StoreError) -> None:
-            if epoch != self._epoch:
-                return
-            if isinstance(outcome, StoreError):
-                self._way.read_failed(outcome)
-                return
-            if not self.available:
-                return
-            for row in outcome:
-                message = sub_queue.known.get(row.number)
-                if message is None and row.state is MessageState.ACTIVE:
-                    message = row
-                    sub_queue.adopt(message)
-                # A page may have brought it into memory meanwhile: then it is that one.
-                if message is not None and expirable(message):
-                    self.expire(sub_queue, message)
-
-        self._port.call(lambda store: store.read_numbers(sub_queue.slot, numbers), done)
+        self.read(lambda store: store.read_duplicates(slot, after, now_ms), done)
 
 
 def _nothing(_: BusError | None) -> None:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Protocol
 
@@ -68,6 +69,8 @@ class CommitWay:
         self._host = host
         self._memory = memory
         self.state = WayState.OPENING
+        self.serving = False
+        """Whether the state is SERVING."""
         self.disk_full = False
         self._commit_number = 0
         self._open = Stage()
@@ -76,26 +79,38 @@ class CommitWay:
         self._in_flight_since_ms = 0
         self._doubtful: tuple[int, Stage] | None = None
         """A batch whose outcome nobody knows, with its number; the next `open` settles it (D-3)."""
+        self._whole = False
+        """While a transaction is being staged: it must not be split."""
         self._flush_soon = False
         self._patience_watch = False
         self._retry_ms = RETRY_FIRST_MS
         self._stopping: Callable[[], None] | None = None
 
     @property
-    def serving(self) -> bool:
-        return self.state is WayState.SERVING
-
-    @property
     def uncommitted_bytes(self) -> int:
-        stages = (self._open, *self._queued)
-        flight = self._in_flight.bytes if self._in_flight else 0
-        return flight + sum(stage.bytes for stage in stages)
+        """Asked for every send, when there is seldom more than what is open and in flight."""
+        total = self._open.bytes
+        if self._in_flight is not None:
+            total += self._in_flight.bytes
+        if self._queued:
+            total += sum(stage.bytes for stage in self._queued)
+        return total
 
     # Staging.
 
+    @contextmanager
+    def one_stage(self, records: int, size: int) -> Iterator[Stage]:
+        """Whatever is staged in here goes into one batch, however large it becomes."""
+        stage = self.stage(records, size)
+        self._whole = True
+        try:
+            yield stage
+        finally:
+            self._whole = False
+
     def stage(self, records: int, size: int) -> Stage:
         """The open stage, with room for this much (D-7)."""
-        if not self._open.has_room(records, size):
+        if not self._whole and not self._open.has_room(records, size):
             self._queued.append(self._open)
             self._open = Stage()
         if not self._flush_soon and self._in_flight is None:
@@ -285,6 +300,7 @@ class CommitWay:
     def _become(self, state: WayState) -> None:
         if self.state is not state:
             self.state = state
+            self.serving = state is WayState.SERVING
             self._memory.availability_changed()
 
     def _next_retry_ms(self) -> int:

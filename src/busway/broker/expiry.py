@@ -1,8 +1,9 @@
-"""The background sweep of expired messages (TTL-4).
+"""The background sweep of what falls due: messages expire, scheduled ones become active.
 
-Delivery already passes expired messages by; the sweep is for those that nobody asks for. It walks
-the store's expiry index with a cursor: an index row that is behind it was dealt with, or
-belongs to a locked message, which is looked at when it comes back (TTL-5).
+Delivery already passes expired messages by (TTL-4); the sweep is for those that nobody asks for,
+and for those whose time has come (SCH-1). It walks the store's index of due times with a cursor: a
+row that is behind it was dealt with, or belongs to a locked message, which is looked at when it
+comes back (TTL-5).
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from __future__ import annotations
 from typing import Protocol
 
 from busway.broker.sub_queue import SubQueue
+from busway.model.errors import BusError
 from busway.model.message import Message, MessageState
-from busway.store.base import Expiring, ExpiryPage, StoreError
+from busway.store.base import Expiring, ExpiryPage
 
-SWEEP_ROWS = 100
+SWEEP_ROWS = 200
 """A page is small: the bodies of those that only the store holds are read with it."""
-SWEEP_REST_MS = 200
+SWEEP_REST_MS = 25
 """Between two pages, so that a mass expiry does not keep the store from its commits."""
 
 
 class SweepOwner(Protocol):
     def sub_queue_in(self, slot: int) -> SubQueue | None: ...
 
-    def expire(self, sub_queue: SubQueue, message: Message) -> None: ...
+    def due(self, sub_queue: SubQueue, message: Message) -> None: ...
 
     def read_expiring(self, sub_queue_rows: dict[int, list[int]]) -> None: ...
 
@@ -30,7 +32,7 @@ class SweepOwner(Protocol):
 
 
 class ExpirySweep:
-    """Knows when the next message expires, and what to do then."""
+    """Knows when the next message falls due, and what to do then."""
 
     def __init__(self, owner: SweepOwner) -> None:
         self._owner = owner
@@ -63,9 +65,9 @@ class ExpirySweep:
             self._due_ms = None
             self._owner.read_expiry_page(self._after, now_ms, SWEEP_ROWS)
 
-    def paged(self, page: ExpiryPage | StoreError, after: Expiring | None, now_ms: int) -> None:
+    def paged(self, page: ExpiryPage | BusError, after: Expiring | None, now_ms: int) -> None:
         self._reading = False
-        if isinstance(page, StoreError):
+        if isinstance(page, BusError):
             self._due_ms = now_ms + SWEEP_REST_MS
             return
         elsewhere: dict[int, list[int]] = {}
@@ -76,8 +78,8 @@ class ExpirySweep:
             message = sub_queue.known.get(row.number)
             if message is None:
                 elsewhere.setdefault(row.slot, []).append(row.number)
-            elif expirable(message):
-                self._owner.expire(sub_queue, message)
+            elif due_now(message):
+                self._owner.due(sub_queue, message)
         if elsewhere:
             self._owner.read_expiring(elsewhere)
         if page.rows and self._after is after:  # else: set back meanwhile, and that holds
@@ -87,10 +89,10 @@ class ExpirySweep:
             self.expects(max(page.next_expires_ms, now_ms + rest_ms))
 
 
-def expirable(message: Message) -> bool:
+def due_now(message: Message) -> bool:
     """Locked messages do not expire (TTL-5); marked ones are left alone (D-1)."""
     return (
         message.lock_token is None
         and message.staged is None
-        and message.state is MessageState.ACTIVE
+        and message.state is not MessageState.DEFERRED
     )

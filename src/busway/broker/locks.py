@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 
+from busway.broker.seams import SessionLock
 from busway.model.message import Message
 
 TOKEN_BYTES = 16
@@ -54,6 +55,8 @@ class LockTable:
 
     def __init__(self) -> None:
         self._held: dict[bytes, Message] = {}
+        self._sessions: dict[bytes, SessionLock] = {}
+        """By token: the session lock under which the message was delivered (SES-5)."""
         self._expiries: dict[int, deque[tuple[int, bytes, Message]]] = {}
 
     def __len__(self) -> int:
@@ -65,6 +68,10 @@ class LockTable:
     def get(self, token: bytes) -> Message | None:
         return self._held.get(token)
 
+    def session_of(self, message: Message) -> SessionLock | None:
+        """The session lock that it was delivered under, whether that is over or not."""
+        return self._sessions.get(message.lock_token or b"")
+
     def take(self, message: Message, token: bytes, now_ms: int, duration_ms: int) -> None:
         """LOCK-1, LOCK-2: the lock's time runs from here."""
         assert message.lock_token is None
@@ -73,17 +80,35 @@ class LockTable:
         self._held[token] = message
         self._expire_at(message, token, now_ms + duration_ms, duration_ms)
 
+    def take_in_session(self, message: Message, token: bytes, session: SessionLock) -> None:
+        """SES-5: it lasts as long as the session's lock, and has no time of its own."""
+        assert message.lock_token is None
+        assert message.staged is None
+        message.lock_token = token
+        message.locked_until_ms = session.locked_until_ms
+        self._held[token] = message
+        self._sessions[token] = session
+        session.held[token] = message
+
     def renew(self, message: Message, now_ms: int, duration_ms: int) -> int:
         """LOCK-3: from now, not from the old expiry."""
         assert message.lock_token is not None
         self._expire_at(message, message.lock_token, now_ms + duration_ms, duration_ms)
         return message.locked_until_ms
 
-    def drop(self, message: Message) -> None:
-        """The message is settled, released, or its lock has run out."""
+    def drop(self, message: Message) -> SessionLock | None:
+        """The message is settled, released, or its lock has run out.
+
+        Gives the session lock that it was delivered under, if it was under one.
+        """
         assert message.lock_token is not None
-        del self._held[message.lock_token]
+        token = message.lock_token
+        del self._held[token]
         message.lock_token = None
+        session = self._sessions.pop(token, None)
+        if session is not None:
+            del session.held[token]
+            return session
         for queue in self._expiries.values():
             while queue and _stale(queue[0]):
                 queue.popleft()
@@ -91,6 +116,7 @@ class LockTable:
                 fresh = [entry for entry in queue if not _stale(entry)]
                 queue.clear()
                 queue.extend(fresh)
+        return None
 
     def expired(self, now_ms: int) -> list[Message]:
         """Messages whose lock has run out and whose settlement is not already on its way (D-1)."""

@@ -1,7 +1,7 @@
-"""A partition: what may happen to a message, and what it becomes (semantics sections 1 to 6, 9).
+"""A partition: what may happen to a message in it, and what it becomes (semantics 1 to 7 and 9).
 
 A synchronous state machine. Time comes from its owner, every change goes into the owner's open
-stage, and nothing is true before the commit (D-1, D-5).
+stage, and nothing is true before the commit (D-1, D-5). How messages get in is `intake.py`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from busway.amqp.sections import merge_changes
 from busway.broker import dead_letters
-from busway.broker.seams import Replies, Settlement, SettlementKind
-from busway.broker.staging import Change, Stage
+from busway.broker.line import Line
+from busway.broker.seams import Replies, SessionLock, Settlement, SettlementKind
+from busway.broker.staging import Change, Stage, changed_copy
 from busway.broker.sub_queue import SubQueue
-from busway.model.entities import Queue
-from busway.model.errors import DEAD_LETTER_TWICE, LOCK_LOST, QUOTA_EXCEEDED, BusError
+from busway.broker.tally import Tally
+from busway.model.durations import MINUTE_MS
+from busway.model.entities import Entity, Queue, Subscription, Topic
+from busway.model.errors import DEAD_LETTER_TWICE, LOCK_LOST, SESSION_LOCK_LOST, BusError
 from busway.model.message import Message, MessageState, sequence_number
 from busway.store.base import SubQueueKey, SubQueueKind
 
@@ -30,7 +33,7 @@ class Owner(Protocol):
 
     def now_ms(self) -> int: ...
 
-    def queue(self, incarnation: int) -> Queue: ...
+    def entity(self, incarnation: int) -> Entity: ...
 
     def is_deleted(self, incarnation: int) -> bool: ...
 
@@ -38,7 +41,7 @@ class Owner(Protocol):
 
     def mint_token(self, partition: int) -> bytes: ...
 
-    def fetch(self, sub_queue: SubQueue) -> None: ...
+    def fetch(self, sub_queue: SubQueue, line: Line) -> None: ...
 
     def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None: ...
 
@@ -63,37 +66,57 @@ class Outcome(Enum):
 
 
 # MSG-3: from a locked message's state, by what the client decided.
-MOVES: dict[tuple[MessageState, SettlementKind], Outcome] = {
-    (MessageState.ACTIVE, SettlementKind.COMPLETE): Outcome.REMOVED,
-    (MessageState.ACTIVE, SettlementKind.ABANDON): Outcome.COUNTED,
-    (MessageState.ACTIVE, SettlementKind.RELEASE): Outcome.RETURNED,
-    (MessageState.ACTIVE, SettlementKind.DEFER): Outcome.DEFERRED,
-    (MessageState.ACTIVE, SettlementKind.DEAD_LETTER): Outcome.DEAD_LETTERED,
-    (MessageState.DEFERRED, SettlementKind.COMPLETE): Outcome.REMOVED,
-    (MessageState.DEFERRED, SettlementKind.ABANDON): Outcome.DEFERRED_COUNTED,  # DEF-2
-    (MessageState.DEFERRED, SettlementKind.RELEASE): Outcome.RETURNED,
-    (MessageState.DEFERRED, SettlementKind.DEFER): Outcome.DEFERRED,
-    (MessageState.DEFERRED, SettlementKind.DEAD_LETTER): Outcome.DEAD_LETTERED,
+MOVES: dict[MessageState, dict[SettlementKind, Outcome]] = {
+    MessageState.ACTIVE: {
+        SettlementKind.COMPLETE: Outcome.REMOVED,
+        SettlementKind.ABANDON: Outcome.COUNTED,
+        SettlementKind.RELEASE: Outcome.RETURNED,
+        SettlementKind.DEFER: Outcome.DEFERRED,
+        SettlementKind.DEAD_LETTER: Outcome.DEAD_LETTERED,
+    },
+    MessageState.DEFERRED: {
+        SettlementKind.COMPLETE: Outcome.REMOVED,
+        SettlementKind.ABANDON: Outcome.DEFERRED_COUNTED,  # DEF-2
+        SettlementKind.RELEASE: Outcome.RETURNED,
+        SettlementKind.DEFER: Outcome.DEFERRED,
+        SettlementKind.DEAD_LETTER: Outcome.DEAD_LETTERED,
+    },
 }
+
+ABANDONED = Settlement(SettlementKind.ABANDON)
 
 
 class Partition:
     """One of the pieces of an entity, with sequence numbers of its own (P-31)."""
 
-    __slots__ = ("_owner", "_sub_queues", "incarnation", "index")
+    __slots__ = ("_owner", "_sub_queues", "incarnation", "index", "tally")
 
-    def __init__(self, owner: Owner, incarnation: int, index: int) -> None:
+    def __init__(self, owner: Owner, incarnation: int, index: int, tally: Tally) -> None:
         self._owner = owner
         self._sub_queues: dict[SubQueueKind, SubQueue] = {}
         self.incarnation = incarnation
         self.index = index
+        self.tally = tally
 
     # What it is made of.
 
     @property
-    def queue(self) -> Queue:
+    def entity(self) -> Entity:
         """The entity's newest version; raises *not found* once it is deleted (D-16)."""
-        return self._owner.queue(self.incarnation)
+        return self._owner.entity(self.incarnation)
+
+    @property
+    def holder(self) -> Queue | Subscription:
+        """The entity, where it is one that holds messages for receivers."""
+        entity = self.entity
+        assert not isinstance(entity, Topic)
+        return entity
+
+    @property
+    def lock_duration_ms(self) -> int:
+        entity = self.entity
+        # A topic holds nothing for receivers but what it could not transfer (FWD-5).
+        return MINUTE_MS if isinstance(entity, Topic) else entity.lock_duration_ms
 
     @property
     def deleted(self) -> bool:
@@ -109,10 +132,21 @@ class Partition:
             found = self._sub_queues[kind] = self._owner.make_sub_queue(self, kind)
         return found
 
-    @property
-    def size_bytes(self) -> int:
-        """What counts against its size: all sub-queues, and what is staged (D-17)."""
-        return sum(each.committed.bytes + each.staged_bytes for each in self._sub_queues.values())
+    def next_number(self, stage: Stage) -> int:
+        """Given out for good when the stage is committed (SEQ-1, SEQ-4)."""
+        main = self.sub_queue(SubQueueKind.MAIN)
+        number = sequence_number(self.index, main.next_counter)
+        main.next_counter += 1
+        stage.touched[main] = None
+        return number
+
+    def reserve_numbers(self, count: int) -> list[int]:
+        """For a transaction that tells its client numbers before it is committed. One that is
+        rolled back leaves a gap (SEQ-4)."""
+        main = self.sub_queue(SubQueueKind.MAIN)
+        first = main.next_counter
+        main.next_counter += count
+        return [sequence_number(self.index, first + each) for each in range(count)]
 
     # What its sub-queues ask of the owner.
 
@@ -129,8 +163,8 @@ class Partition:
     def mint_token(self) -> bytes:
         return self._owner.mint_token(self.index)
 
-    def fetch(self, sub_queue: SubQueue) -> None:
-        self._owner.fetch(sub_queue)
+    def fetch(self, sub_queue: SubQueue, line: Line) -> None:
+        self._owner.fetch(sub_queue, line)
 
     def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None:
         self._owner.lock_due(sub_queue, due_ms)
@@ -138,105 +172,127 @@ class Partition:
     def expiry_due(self, due_ms: int) -> None:
         self._owner.expiry_due(due_ms)
 
-    # Commands.
-
-    def enqueue(self, messages: Sequence[Message], replies: Replies, tag: int) -> None:
-        """Number and stage the messages, as one: all of them or none (MSG-2, MSG-7)."""
-        queue = self.queue
-        now_ms = self._owner.now_ms()
-        size = sum(message.size for message in messages)
-        if self.size_bytes + size > queue.max_size_bytes:
-            raise BusError(
-                QUOTA_EXCEEDED,
-                refused=True,
-                entity_type="Queue",
-                name=queue.path,
-                size_bytes=self.size_bytes,
-                max_bytes=queue.max_size_bytes,
-            )
-        main = self.sub_queue(SubQueueKind.MAIN)
-        stage = self._owner.stage(len(messages), size)
-        for message in messages:
-            message.number = sequence_number(self.index, main.next_counter)
-            main.next_counter += 1
-            message.enqueued_ms = now_ms
-            message.expires_ms = _expiry(message.ttl_ms, queue.default_ttl_ms, now_ms)
-            stage.put(main, message)
-        stage.answer(replies, tag)
+    # Settlement.
 
     def settle(
         self, sub_queue: SubQueue, token: bytes, settlement: Settlement, replies: Replies, tag: int
     ) -> None:
-        message = sub_queue.locks.get(token)
-        if message is None:
-            raise BusError(LOCK_LOST)
+        message = self.locked(sub_queue, token)
         if message.staged is not None:
             # Settled twice, or its lock is running out: the first outcome decides (D-1).
             assert isinstance(message.staged, Stage)
             again = partial(self._owner.settle, sub_queue.key, token, settlement, replies, tag)
             message.staged.waiting.append(again)
             return
-        if message.locked_until_ms <= self._owner.now_ms():
-            raise BusError(LOCK_LOST)  # LOCK-5
-        outcome = MOVES[message.state, settlement.kind]
+        stage = self.stage_settlement(sub_queue, message, settlement)
+        if stage is None:
+            replies.committed([tag])
+        else:
+            stage.answer(replies, tag)
+
+    def locked(self, sub_queue: SubQueue, token: bytes) -> Message:
+        """The message that this token locks; raises when the lock is lost (LOCK-5)."""
+        message = sub_queue.locks.get(token)
+        sessions = sub_queue.sessions
+        lock: Message | SessionLock | None = message
+        if sessions is not None and message is not None:
+            lock = sessions.lock_of(message)  # SES-5: the session's time is the message's
+        if message is None or lock is None or self._is_over(lock, message):
+            raise BusError(LOCK_LOST if sessions is None else SESSION_LOCK_LOST)
+        return message
+
+    def _is_over(self, lock: Message | SessionLock, message: Message) -> bool:
+        return lock.locked_until_ms <= self._owner.now_ms() and message.staged is None
+
+    def check_settlement(self, sub_queue: SubQueue, settlement: Settlement) -> None:
+        """Raise what can be known without a message: in a transaction it is too late when others
+        are staged already."""
+        self._owner.entity(self.incarnation)  # what is being purged cannot be settled too (D-16)
+        is_main = sub_queue.key.kind is SubQueueKind.MAIN
+        if settlement.kind is SettlementKind.DEAD_LETTER and not is_main:
+            raise BusError(DEAD_LETTER_TWICE)
+
+    def stage_settlement(
+        self, sub_queue: SubQueue, message: Message, settlement: Settlement
+    ) -> Stage | None:
+        """Stage what becomes of a locked message; None if there is nothing to commit (D-5)."""
+        outcome = MOVES[message.state][settlement.kind]
         if outcome is Outcome.REMOVED:
             stage = self._owner.stage(1)
             stage.delete(sub_queue, message)
-            stage.answer(replies, tag)
-        elif outcome is Outcome.RETURNED:
+            return stage
+        if outcome is Outcome.RETURNED:
             self.release(sub_queue, message)
-            replies.committed([tag])
-        else:
-            self._stage_outcome(sub_queue, message, outcome, settlement).answer(replies, tag)
+            sub_queue.wake()
+            return None
+        return self._stage_outcome(sub_queue, message, outcome, settlement)
 
     def release(self, sub_queue: SubQueue, message: Message) -> None:
         """Unlock without counting the delivery (DLV-1); nothing to commit (D-5)."""
-        sub_queue.locks.drop(message)
+        sub_queue.unlock(message)
         if self._expired(message):
             self.expire(sub_queue, message)  # TTL-5
-            return
-        sub_queue.released(message)
-        sub_queue.wake()
+        else:
+            sub_queue.released(message)
 
     def renew(self, sub_queue: SubQueue, tokens: Sequence[bytes]) -> list[int]:
         """LOCK-3, all or none."""
         now_ms = self._owner.now_ms()
-        messages: list[Message] = []
-        for token in tokens:
-            message = sub_queue.locks.get(token)
-            if message is None or message.staged is not None or message.locked_until_ms <= now_ms:
-                raise BusError(LOCK_LOST)
-            messages.append(message)
-        duration_ms = self.queue.lock_duration_ms
+        messages = [self.locked(sub_queue, token) for token in tokens]
+        if sub_queue.sessions is not None or any(each.staged is not None for each in messages):
+            raise BusError(LOCK_LOST)  # SES-5: the session's lock is the one to renew
+        duration_ms = self.lock_duration_ms
         self._owner.lock_due(sub_queue, now_ms + duration_ms)
         return [sub_queue.locks.renew(message, now_ms, duration_ms) for message in messages]
 
-    def lock_deferred(self, sub_queue: SubQueue, messages: Sequence[Message]) -> None:
+    def lock_deferred(
+        self, sub_queue: SubQueue, messages: Sequence[Message], session: SessionLock | None
+    ) -> None:
         """DEF-2: deferred messages, read from the store, become locked."""
         now_ms = self._owner.now_ms()
-        duration_ms = self.queue.lock_duration_ms
+        duration_ms = self.lock_duration_ms
         for message in messages:
             sub_queue.adopt(message)
-            sub_queue.locks.take(message, self.mint_token(), now_ms, duration_ms)
+            if session is not None:
+                sub_queue.locks.take_in_session(message, self.mint_token(), session)
+            else:
+                sub_queue.locks.take(message, self.mint_token(), now_ms, duration_ms)
         self._owner.lock_due(sub_queue, now_ms + duration_ms)
 
     # What time does.
 
     def expire_locks(self, sub_queue: SubQueue) -> None:
-        """LOCK-4: as if abandoned."""
-        abandon = Settlement(SettlementKind.ABANDON)
-        for message in sub_queue.locks.expired(self._owner.now_ms()):
-            outcome = MOVES[message.state, abandon.kind]
-            self._stage_outcome(sub_queue, message, outcome, abandon)
+        """LOCK-4, SES-8: as if abandoned."""
+        now_ms = self._owner.now_ms()
+        for message in sub_queue.locks.expired(now_ms):
+            self._abandon(sub_queue, message)
+        if sub_queue.sessions is not None:
+            for lock in sub_queue.sessions.expired(now_ms):
+                lock.ran_out = True
+                for message in sub_queue.sessions.leave(lock):
+                    self._abandon(sub_queue, message)
+                lock.holder.session_lost(BusError(SESSION_LOCK_LOST))
+            sub_queue.wake()
+
+    def leave_session(self, sub_queue: SubQueue, lock: SessionLock) -> None:
+        """SES-9: the holder goes; what it had returns, uncounted."""
+        assert sub_queue.sessions is not None
+        for message in sub_queue.sessions.leave(lock):
+            self.release(sub_queue, message)
+        sub_queue.wake()
 
     def expire(self, sub_queue: SubQueue, message: Message) -> None:
         """TTL-4, TTL-6: an active message whose time to live is over."""
-        if self.queue.dead_lettering_on_expiration:
-            self._dead_letter(sub_queue, message, message.delivery_count, dead_letters.expired())
+        if self.holder.dead_lettering_on_expiration:
+            self.dead_letter(sub_queue, message, message.delivery_count, dead_letters.expired())
         else:
             self._owner.stage(1).delete(sub_queue, message)
 
     # The parts of an outcome.
+
+    def _abandon(self, sub_queue: SubQueue, message: Message) -> None:
+        outcome = MOVES[message.state][SettlementKind.ABANDON]
+        self._stage_outcome(sub_queue, message, outcome, ABANDONED)
 
     def _stage_outcome(
         self, sub_queue: SubQueue, message: Message, outcome: Outcome, settlement: Settlement
@@ -246,7 +302,7 @@ class Partition:
         if outcome is Outcome.DEAD_LETTERED:
             if sub_queue.key.kind is not SubQueueKind.MAIN:
                 raise BusError(DEAD_LETTER_TWICE)
-            return self._dead_letter(sub_queue, message, count, changes)
+            return self.dead_letter(sub_queue, message, count, changes)
         if outcome is Outcome.DEFERRED:
             return self._update(sub_queue, message, MessageState.DEFERRED, count, changes)
         count += 1
@@ -254,22 +310,25 @@ class Partition:
             return self._update(sub_queue, message, MessageState.DEFERRED, count, changes)
         if sub_queue.key.kind is not SubQueueKind.MAIN:  # DLV-6, TTL-8
             return self._update(sub_queue, message, MessageState.ACTIVE, count, changes)
-        queue = self.queue
-        if count >= queue.max_delivery_count:  # DLV-3
-            reason = dead_letters.delivered_too_often(queue.max_delivery_count)
-            return self._dead_letter(sub_queue, message, count, {**changes, **reason})
+        holder = self.holder
+        if count >= holder.max_delivery_count:  # DLV-3
+            reason = dead_letters.delivered_too_often(holder.max_delivery_count)
+            return self.dead_letter(sub_queue, message, count, {**changes, **reason})
         if self._expired(message):  # TTL-5
-            if queue.dead_lettering_on_expiration:
-                return self._dead_letter(
-                    sub_queue, message, count, {**changes, **dead_letters.expired()}
-                )
+            if holder.dead_lettering_on_expiration:
+                reason = dead_letters.expired()
+                return self.dead_letter(sub_queue, message, count, {**changes, **reason})
             stage = self._owner.stage(1)
             stage.delete(sub_queue, message)
             return stage
         return self._update(sub_queue, message, MessageState.ACTIVE, count, changes)
 
     def _expired(self, message: Message) -> bool:
-        return message.expires_ms is not None and message.expires_ms <= self._owner.now_ms()
+        return (
+            message.state is MessageState.ACTIVE
+            and message.expires_ms is not None
+            and message.expires_ms <= self._owner.now_ms()
+        )
 
     def _update(
         self,
@@ -277,7 +336,7 @@ class Partition:
         message: Message,
         state: MessageState,
         delivery_count: int,
-        changes: dict[str, object],
+        changes: dict[str, Any],
     ) -> Stage:
         expires_ms = message.expires_ms if state is MessageState.ACTIVE else None  # TTL-7
         merged = merge_changes(message.changes, changes) if changes else message.changes
@@ -285,27 +344,29 @@ class Partition:
         stage.update(sub_queue, message, Change(state, delivery_count, expires_ms, merged))
         return stage
 
-    def _dead_letter(
+    def dead_letter(
         self,
         sub_queue: SubQueue,
         message: Message,
         delivery_count: int,
-        changes: dict[str, object] | dict[str, str],
+        changes: dict[str, Any],
     ) -> Stage:
-        """DLQ-2: one move, with the same number and the reason among its properties."""
+        """DLQ-2: one move, with the same number and the reason among its properties.
+
+        Where dead letters are forwarded, they start on their way instead (DLQ-4).
+        """
         merged = merge_changes(message.changes, dict(changes)) if changes else message.changes
         stage = self._owner.stage(1)
-        stage.move(
-            sub_queue,
-            self.sub_queue(SubQueueKind.DEAD_LETTER),
-            message,
-            Change(MessageState.ACTIVE, delivery_count, None, merged),
-        )
+        change = Change(MessageState.ACTIVE, delivery_count, None, merged)
+        forward_to = self.holder.forward_dead_letters_to
+        if forward_to is None:
+            moved = changed_copy(message, change)
+            moved.destination = None
+            stage.move(sub_queue, self.sub_queue(SubQueueKind.DEAD_LETTER), message, moved)
+        else:
+            moved = changed_copy(message, change, number=self.next_number(stage))
+            moved.enqueued_number = message.enqueued_number or message.number
+            moved.dead_letter_source = self.holder.path
+            moved.destination = forward_to
+            stage.move(sub_queue, self.sub_queue(SubQueueKind.TRANSFER), message, moved)
         return stage
-
-
-def _expiry(ttl_ms: int | None, default_ms: int | None, now_ms: int) -> int | None:
-    """TTL-1, TTL-3: the smaller of the message's and the entity's."""
-    if ttl_ms is None:
-        return None if default_ms is None else now_ms + default_ms
-    return now_ms + (ttl_ms if default_ms is None else min(ttl_ms, default_ms))

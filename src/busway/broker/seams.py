@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from busway.model.entities import Queue
+from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.message import Message
 from busway.store.base import MessagingStore, StoreError, SubQueueKey
+
+if TYPE_CHECKING:
+    from busway.filters.rules import TopicRules
 
 T = TypeVar("T")
 
@@ -50,7 +53,36 @@ class StorePort(Protocol):
 class Entities(Protocol):
     """What the catalog knows, by incarnation; the newest version, None once deleted (D-16)."""
 
-    def get(self, incarnation: int) -> Queue | None: ...
+    def get(self, incarnation: int) -> Entity | None: ...
+
+    def topic_rules(self, incarnation: int) -> TopicRules:
+        """The rules of all its subscriptions, compiled; raises *not found* once it is deleted."""
+
+
+class TransferSource(NamedTuple):
+    """Where a transfer comes from (D-27)."""
+
+    incarnation: int
+    partition: int
+
+
+class Exchange(Protocol):
+    """The way from one entity to another, whoever owns the destination (D-27)."""
+
+    def destination(self, message: Message) -> SubQueueKey:
+        """The partition that this message goes to: by key, else by number; never another one.
+
+        Raises *not found* if there is no such entity.
+        """
+
+    def transfer(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        messages: list[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        """Hand them over, all or none. An error that is not retryable is definite (FWD-4)."""
 
 
 class Replies(Protocol):
@@ -73,6 +105,8 @@ class SettlementKind(Enum):
     DEAD_LETTER = "dead-letter"
     RELEASE = "release"
 
+    __hash__ = object.__hash__  # an enumeration's own is Python, and asked for every settlement
+
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
@@ -93,14 +127,64 @@ class Receiver(Protocol):
         """Nothing more comes on this grant: it is used up, recalled, or the partition is empty."""
 
 
+class SessionHolder(Protocol):
+    """A gateway's session receiver."""
+
+    def session_ready(self) -> None:
+        """The session may have something to give."""
+
+    def session_lost(self, error: BusError) -> None:
+        """The lock has run out, or is void because its store was lost."""
+
+
+class SessionLock:
+    """A session held by somebody. A new one is a new generation: old ones are never valid again."""
+
+    __slots__ = (
+        "held",
+        "holder",
+        "key",
+        "locked_until_ms",
+        "ran_out",
+        "removing",
+        "session_id",
+        "valid",
+    )
+
+    def __init__(
+        self, key: SubQueueKey, session_id: str, holder: SessionHolder, locked_until_ms: int
+    ) -> None:
+        self.key = key
+        self.session_id = session_id
+        self.holder = holder
+        self.locked_until_ms = locked_until_ms
+        self.valid = True
+        self.ran_out = False
+        """How it ended: by its time (SES-8), not because its holder left (SES-9)."""
+        self.held: dict[bytes, Message] = {}
+        """Delivered under it and not settled, by lock token (SES-5)."""
+        self.removing = 0
+        """Messages that its holder receives and deletes, and whose removal is being committed."""
+
+
 class Grant:
     """A part of a link's credit, lent to one sub-queue: it may deliver `left` messages (D-22)."""
 
-    __slots__ = ("delete", "key", "left", "receiver", "reserved")
+    __slots__ = ("delete", "key", "left", "receiver", "reserved", "session")
 
-    def __init__(self, receiver: Receiver, key: SubQueueKey, limit: int, *, delete: bool) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        key: SubQueueKey,
+        limit: int,
+        *,
+        delete: bool,
+        session: SessionLock | None = None,
+    ) -> None:
         self.receiver = receiver
         self.key = key
+        self.session = session
+        """The session that its messages come from, where the entity has sessions."""
         self.left = limit
         self.delete = delete
         """Receive-and-delete: reserved first, delivered when its removal is committed (D-6)."""

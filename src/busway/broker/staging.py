@@ -12,15 +12,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from busway.broker.seams import Grant, Replies
 from busway.model.errors import BusError
-from busway.model.message import Message, MessageState
-from busway.store.base import Batch, Counters, Delete, Move, Update
+from busway.model.message import ACTIVE, DEFERRED, Message, MessageState
+from busway.store.base import (
+    Batch,
+    Counters,
+    Delete,
+    DuplicateMark,
+    Move,
+    SessionCount,
+    SessionState,
+    TransactionMark,
+    TransferMark,
+    Update,
+)
 
 if TYPE_CHECKING:
+    from busway.broker.duplicates import DuplicateHistory
     from busway.broker.sub_queue import SubQueue
 
 STAGE_RECORDS_MAX = 1_024
 STAGE_BYTES_MAX = 2 * 1024 * 1024
 """A batch closes at about this size; one send is never split (D-7)."""
+
+BODY_SHIFT = 20
+"""A shared body's id: the number of its commit, then its place in there."""
 
 
 class Change(NamedTuple):
@@ -37,15 +52,23 @@ class Stage:
 
     __slots__ = (
         "_counters",
+        "_session_counts",
+        "_state_bytes",
         "after",
         "answers",
         "bytes",
         "deletes",
+        "duplicates",
         "moves",
         "purges",
         "puts",
         "records",
         "reserved",
+        "session_states",
+        "shared",
+        "touched",
+        "transactions",
+        "transfers",
         "updates",
         "waiting",
     )
@@ -54,7 +77,16 @@ class Stage:
         self.puts: list[tuple[SubQueue, Message]] = []
         self.deletes: list[tuple[SubQueue, Message]] = []
         self.updates: list[tuple[SubQueue, Message, Change]] = []
-        self.moves: list[tuple[SubQueue, SubQueue, Message, Change]] = []
+        self.moves: list[tuple[SubQueue, SubQueue, Message, Message]] = []
+        """From where to where, and what it becomes there."""
+        self.shared: list[tuple[bytes, list[Message]]] = []
+        """Bodies that several of the messages share (D-30)."""
+        self.session_states: list[tuple[SubQueue, str, bytes | None, int]] = []
+        self.duplicates: list[tuple[DuplicateHistory, DuplicateMark]] = []
+        self.transfers: list[TransferMark] = []
+        self.transactions: list[TransactionMark] = []
+        self.touched: dict[SubQueue, None] = {}
+        """Sub-queues that gave out numbers: remembered even if nothing stays there."""
         self.purges: list[int] = []
         self.reserved: list[tuple[Grant, list[Message]]] = []
         """Receive-and-delete: who gets what once the removal is durable (D-6)."""
@@ -66,6 +98,8 @@ class Stage:
         self.records = 0
         self.bytes = 0
         self._counters: dict[SubQueue, Counters] = {}
+        self._session_counts: dict[tuple[SubQueue, str], int] = {}
+        self._state_bytes: dict[tuple[SubQueue, str], int] = {}
 
     def has_room(self, records: int, size: int) -> bool:
         return self.records == 0 or (
@@ -74,13 +108,13 @@ class Stage:
 
     @property
     def empty(self) -> bool:
-        return not (self.records or self.after)
+        return not (self.records or self.after or self.answers)
 
     # Filling it. Each marks its message, so nothing else touches it before the outcome.
 
     def put(self, sub_queue: SubQueue, message: Message) -> None:
         message.staged = self
-        sub_queue.staged_bytes += message.size
+        sub_queue.tally.staged_bytes += message.size
         self.puts.append((sub_queue, message))
         self.records += 1
         self.bytes += message.size
@@ -97,16 +131,25 @@ class Stage:
         self.updates.append((sub_queue, message, change))
         self.records += 1
 
-    def move(self, sub_queue: SubQueue, target: SubQueue, message: Message, change: Change) -> None:
+    def move(self, sub_queue: SubQueue, target: SubQueue, message: Message, moved: Message) -> None:
+        """`moved` is a new object: the old one keeps its mark for ever, so that whatever still
+        points at it passes it over."""
         assert message.staged is None
         message.staged = self
-        self.moves.append((sub_queue, target, message, change))
+        self.moves.append((sub_queue, target, message, moved))
         self.records += 1
 
     def reserve(self, grant: Grant, messages: list[Message]) -> None:
         """Messages whose removal is staged here go to this grant, once it is durable."""
         grant.reserved += len(messages)
         self.reserved.append((grant, messages))
+
+    def set_session_state(
+        self, sub_queue: SubQueue, session_id: str, state: bytes | None, now_ms: int
+    ) -> None:
+        self.session_states.append((sub_queue, session_id, state, now_ms))
+        self.records += 1
+        self.bytes += len(state or b"")
 
     def purge(self, slot: int) -> None:
         self.purges.append(slot)
@@ -124,67 +167,120 @@ class Stage:
     def batch(self, number: int, time_ms: int) -> Batch:
         """The records for the store. Called when every earlier batch is committed, because the
         counters in it are absolute (D-13)."""
-        batch = Batch(number=number, time_ms=time_ms, purges=self.purges)
-        counters = self._counters
+        batch = Batch(
+            number=number,
+            time_ms=time_ms,
+            duplicates=[mark for _, mark in self.duplicates],
+            transfers=self.transfers,
+            transactions=self.transactions,
+            purges=self.purges,
+        )
+        for index, (bare, copies) in enumerate(self.shared):
+            # Unique for ever, because commits are numbered: slots are not, once they are purged.
+            body_id = number << BODY_SHIFT | index
+            batch.bodies.append((body_id, bare))
+            for message in copies:
+                message.body_id = body_id
         for sub_queue, message in self.puts:
-            after = counters.get(sub_queue) or self._count(sub_queue)
-            _add(after, message.state, 1, message.size)
+            self._count(sub_queue, message, message.state, 1, message.size)
             batch.puts.append((sub_queue.slot, message))
         for sub_queue, message in self.deletes:
-            after = counters.get(sub_queue) or self._count(sub_queue)
-            _add(after, message.state, -1, -message.size)
+            self._count(sub_queue, message, message.state, -1, -message.size)
             batch.deletes.append(Delete(sub_queue.slot, message.number))
         for sub_queue, message, change in self.updates:
-            after = counters.get(sub_queue) or self._count(sub_queue)
-            _add(after, message.state, -1, 0)
-            _add(after, change.state, 1, 0)
+            if message.state is not change.state:
+                self._count(sub_queue, message, message.state, -1, 0)
+                self._count(sub_queue, message, change.state, 1, 0)
             batch.updates.append(Update(sub_queue.slot, message.number, *change))
-        for sub_queue, target, message, change in self.moves:
-            before = counters.get(sub_queue) or self._count(sub_queue)
-            _add(before, message.state, -1, -message.size)
-            after = counters.get(target) or self._count(target)
-            _add(after, change.state, 1, message.size)
-            state, delivery_count, expires_ms, changes = change
-            batch.moves.append(
-                Move(
-                    sub_queue.slot,
-                    message.number,
-                    target.slot,
-                    message.number,
-                    state,
-                    delivery_count,
-                    message.enqueued_ms,
-                    expires_ms,
-                    changes,
-                )
-            )
-        for sub_queue, after in counters.items():
-            after.next_counter = sub_queue.next_counter
-            batch.counters[sub_queue.slot] = after
+        for sub_queue, target, message, moved in self.moves:
+            self._count(sub_queue, message, message.state, -1, -message.size)
+            self._count(target, moved, moved.state, 1, moved.size)
+            batch.moves.append(Move(sub_queue.slot, message.number, target.slot, moved))
+        for sub_queue in self.touched:
+            self._counters_of(sub_queue)
+        for sub_queue, session_id, state, updated_ms in self.session_states:
+            assert sub_queue.sessions is not None
+            session = (sub_queue, session_id)
+            before_bytes = self._state_bytes.get(session)
+            if before_bytes is None:
+                before_bytes = sub_queue.sessions.get(session_id).state_bytes
+            self._state_bytes[session] = len(state or b"")
+            self._counters_of(sub_queue).bytes += self._state_bytes[session] - before_bytes
+            row = SessionState(sub_queue.slot, session_id, state, updated_ms)
+            batch.session_states.append(row)
+        for sub_queue, counters in self._counters.items():
+            counters.next_counter = sub_queue.next_counter
+            batch.counters[sub_queue.slot] = counters
             if not sub_queue.stored:
                 batch.sub_queues.append((sub_queue.slot, sub_queue.key))
+        for (sub_queue, session_id), active in self._session_counts.items():
+            batch.session_counts.append(SessionCount(sub_queue.slot, session_id, active))
         return batch
 
+    def _counters_of(self, sub_queue: SubQueue) -> Counters:
+        counters = self._counters.get(sub_queue)
+        if counters is None:
+            counters = self._counters[sub_queue] = sub_queue.committed.copy()
+        return counters
+
+    def _count(
+        self, sub_queue: SubQueue, message: Message, state: MessageState, count: int, size: int
+    ) -> None:
+        counters = self._counters.get(sub_queue)
+        if counters is None:
+            counters = self._counters_of(sub_queue)
+        counters.bytes += size
+        if state is ACTIVE:
+            counters.active += count
+            if sub_queue.sessions is not None:
+                self._count_in_session(sub_queue, message, count)
+        elif state is DEFERRED:
+            counters.deferred += count
+        else:
+            counters.scheduled += count
+
+    def _count_in_session(self, sub_queue: SubQueue, message: Message, count: int) -> None:
+        assert sub_queue.sessions is not None
+        assert message.session_id is not None
+        session = (sub_queue, message.session_id)
+        known = self._session_counts.get(session)
+        if known is None:
+            known = sub_queue.sessions.get(message.session_id).active
+        self._session_counts[session] = known + count
+
     def settle_counters(self) -> None:
-        """The commit is durable: what it counted is true, before anything else is staged on it."""
-        for sub_queue, after in self._counters.items():
-            sub_queue.committed = after
+        """The commit is durable: what it counted is true, before the next one counts on it."""
+        for sub_queue, counters in self._counters.items():
+            sub_queue.tally.bytes += counters.bytes - sub_queue.committed.bytes
+            sub_queue.committed = counters
             sub_queue.stored = True
+        for (sub_queue, session_id), active in self._session_counts.items():
+            assert sub_queue.sessions is not None
+            sub_queue.sessions.get(session_id).active = active
+        for (sub_queue, session_id), state_bytes in self._state_bytes.items():
+            assert sub_queue.sessions is not None
+            sub_queue.sessions.get(session_id).state_bytes = state_bytes
+        for sub_queue, message in self.puts:
+            sub_queue.tally.staged_bytes -= message.size
 
     def apply(self) -> None:
         """The commit is durable: reveal, remove, answer (D-5)."""
-        for sub_queue, message in self.puts:
+        for sub_queue, message in self._arrivals():
             message.staged = None
-            sub_queue.staged_bytes -= message.size
             sub_queue.arrived(message)
         for sub_queue, message in self.deletes:
             sub_queue.removed(message)
         for sub_queue, message, change in self.updates:
             sub_queue.updated(message, change)
-        for sub_queue, target, message, change in self.moves:
+        for sub_queue, _, message, _ in self.moves:
             sub_queue.removed(message)
-            target.arrived(_moved(message, change))
-        touched = list(self._counters)
+        for sub_queue, session_id, state, updated_ms in self.session_states:
+            assert sub_queue.sessions is not None
+            sub_queue.sessions.state_set(session_id, state, updated_ms)
+        for history, mark in self.duplicates:
+            history.committed(mark)
+        touched = dict.fromkeys(self._counters)
+        touched.update((sub_queue, None) for sub_queue, _, _ in self.updates)
         for replies, tags in self.answers.items():
             replies.committed(tags)
         self._hand_out(delivered=True)
@@ -195,11 +291,21 @@ class Stage:
         for command in self.waiting:
             command()
 
+    def _arrivals(self) -> list[tuple[SubQueue, Message]]:
+        """In the order of their numbers. A line keeps in memory what comes before the first that
+        finds no room, and a transfer queue loses what is handed over too late (D-27)."""
+        if not self.moves:
+            return self.puts
+        moved = [(target, moved) for _, target, _, moved in self.moves]
+        return sorted([*self.puts, *moved], key=lambda arrival: arrival[1].number)
+
     def undo(self, error: BusError) -> None:
         """The commit failed: every mark comes off, and everybody is told (D-1)."""
         touched: dict[SubQueue, None] = {}
         for sub_queue, message in self.puts:
-            sub_queue.staged_bytes -= message.size
+            sub_queue.tally.staged_bytes -= message.size
+        for history, mark in self.duplicates:
+            history.undone(mark)
         for sub_queue, message in self.deletes:
             sub_queue.restored(message)
             touched[sub_queue] = None
@@ -237,24 +343,9 @@ class Stage:
             if grant.left == 0 and grant.reserved == 0:
                 grant.receiver.finished(grant)
 
-    def _count(self, sub_queue: SubQueue) -> Counters:
-        counters = self._counters[sub_queue] = sub_queue.committed.copy()
-        return counters
 
-
-def _add(counters: Counters, state: MessageState, count: int, size: int) -> None:
-    if state is MessageState.ACTIVE:
-        counters.active += count
-    elif state is MessageState.DEFERRED:
-        counters.deferred += count
-    else:
-        counters.scheduled += count
-    counters.bytes += size
-
-
-def _moved(message: Message, change: Change) -> Message:
-    """A message in its new sub-queue. A new object: the old one keeps its mark for ever, so that
-    whatever still points at it passes it over."""
+def changed_copy(message: Message, change: Change, *, number: int | None = None) -> Message:
+    """What a message becomes elsewhere: everything that it is, but for the change."""
     return Message(
         bare=message.bare,
         size=message.size,
@@ -263,10 +354,15 @@ def _moved(message: Message, change: Change) -> Message:
         annotations=message.annotations,
         annotation_items=message.annotation_items,
         session_id=message.session_id,
-        number=message.number,
+        number=message.number if number is None else number,
         enqueued_ms=message.enqueued_ms,
         expires_ms=change.expires_ms,
         delivery_count=change.delivery_count,
         state=change.state,
         changes=change.changes,
+        enqueued_number=message.enqueued_number,
+        body_id=message.body_id,
+        hops=message.hops,
+        dead_letter_source=message.dead_letter_source,
+        destination=message.destination,
     )

@@ -1,44 +1,45 @@
-"""One message queue of a partition: its main queue or a dead-letter queue (ARCHITECTURE section 4).
+"""One message queue of a partition: a main queue or a dead-letter queue (ARCHITECTURE section 4).
 
-Here are delivery, paging and what a commit's outcome does to the messages in memory. The rules of
-settlement and expiry are the partition's.
+Here are delivery, and what a commit's outcome does to the messages in memory. The rules of
+settlement and expiry are the partition's; the order of messages is the line's.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from busway.broker.line import Line
 from busway.broker.locks import LockTable
 from busway.broker.seams import Grant, Watcher
+from busway.broker.sessions import SessionTable
 from busway.broker.staging import Change
-from busway.broker.window import LOW_MESSAGES, ReadyWindow, WindowBudget
-from busway.model.message import Message, MessageState
+from busway.broker.window import WindowBudget
+from busway.model.message import ACTIVE, Message
 from busway.store.base import Counters, SubQueueKey
 
 if TYPE_CHECKING:
+    from busway.broker.forwarding import Pump
     from busway.broker.partition import Partition
 
 
 class SubQueue:
-    """Messages in the order of their numbers, and the grants that wait for them."""
+    """The messages of one sub-queue that are in memory, and how many there are at all."""
 
     __slots__ = (
-        "_grants",
+        "_line",
         "_partition",
         "_watchers",
         "committed",
-        "in_store",
         "key",
         "known",
         "locks",
         "next_counter",
-        "paging",
+        "pump",
+        "sessions",
         "slot",
-        "staged_bytes",
         "stored",
-        "window",
+        "tally",
     )
 
     def __init__(
@@ -49,6 +50,8 @@ class SubQueue:
         counters: Counters | None,
         watchers: dict[Watcher, None],
         budget: WindowBudget,
+        *,
+        has_sessions: bool = False,
     ) -> None:
         self.key = key
         self.slot = slot
@@ -57,46 +60,49 @@ class SubQueue:
         self.committed = counters or Counters()
         self.next_counter = self.committed.next_counter
         """Runs ahead of what is committed; numbers are never given twice (D-2)."""
-        self.staged_bytes = 0
+        self.tally = partition.tally
+        self.tally.bytes += self.committed.bytes
         self.known: dict[int, Message] = {}
         """Every message of it that is in memory, by number: ready, locked or marked."""
-        self.in_store = self.committed.active
-        """Active messages that are not in memory."""
-        self.window = ReadyWindow(budget)
         self.locks = LockTable()
-        self.paging = False
+        self.sessions = SessionTable(self, budget) if has_sessions else None
+        self._line = Line(self, budget, 0 if has_sessions else self.committed.active)
+        self.pump: Pump | None = None
+        """Of a transfer queue: who hands its messages over (D-27)."""
         self._partition = partition
-        self._grants: deque[Grant] = deque()
-        """Grants that wait for a page of the store."""
         self._watchers = watchers
+
+    def line_of(self, session_id: str | None) -> Line:
+        if self.sessions is None:
+            return self._line
+        assert session_id is not None, "a message of a session entity has a session (SES-1)"
+        return self.sessions.get(session_id).line
+
+    @property
+    def lines(self) -> Iterable[Line]:
+        return (self._line,) if self.sessions is None else self.sessions.lines()
 
     # Delivery (D-22).
 
     def grant(self, grant: Grant) -> None:
-        """Deliver what there is; wait only for what the store still has; then say *finished*."""
-        self._serve(grant)
-        if grant.left == 0:
-            if grant.reserved == 0:
-                grant.receiver.finished(grant)
-        elif self.in_store or self.paging:
-            self._grants.append(grant)
+        if grant.session is None or self.sessions is None:
+            self._line.grant(grant)
+        elif grant.session.valid:
+            self.line_of(grant.session.session_id).grant(grant)
         else:
-            self._finish(grant)
-        self._read_ahead()
+            grant.left = 0
+            grant.receiver.finished(grant)
 
     def recall(self, grant: Grant) -> None:
-        """The credit is wanted back. What is reserved already still comes (D-6)."""
-        if grant in self._grants:
-            self._grants.remove(grant)
-            self._finish(grant)
+        session_id = None if grant.session is None else grant.session.session_id
+        if self.sessions is None or self.sessions.has(session_id):
+            self.line_of(session_id).recall(grant)
         else:
             grant.left = 0
 
     def finish_all(self) -> None:
-        """The store is not to be had: nobody should wait for it here."""
-        grants, self._grants = self._grants, deque()
-        for grant in grants:
-            self._finish(grant)
+        for line in self.lines:
+            line.finish_all()
 
     def wake(self) -> None:
         """Something may have become ready: waiting grants first, then whoever watches."""
@@ -105,28 +111,25 @@ class SubQueue:
         if self._partition.deleted:
             self.finish_all()  # its rows are being purged: nothing is given any more (D-16)
             return
-        grants = self._grants
-        while grants and len(self.window):
-            grant = grants[0]
-            self._serve(grant)
-            if grants and grants[0] is grant:
-                if grant.left:
-                    break
-                grants.popleft()
-                if grant.reserved == 0:
-                    grant.receiver.finished(grant)
-        if grants and not self.in_store and not self.paging:
-            self.finish_all()
-        self._read_ahead()
-        if len(self.window) or self.in_store:
+        if self.sessions is not None:
+            somebody_should_come = self.sessions.wake()
+        else:
+            self._line.serve_waiting()
+            somebody_should_come = self._line.may_have_more
+            if self.pump is not None and somebody_should_come:
+                self.pump.run()
+        if somebody_should_come:
             for watcher in tuple(self._watchers):
                 watcher.ready(self.key)
 
-    def _serve(self, grant: Grant) -> None:
+    def serve(self, line: Line, grant: Grant) -> None:
         partition = self._partition
-        window, locks, mint = self.window, self.locks, partition.mint_token
+        window, locks, mint = line.window, self.locks, partition.mint_token
         now_ms = partition.now_ms()
-        duration_ms = partition.queue.lock_duration_ms
+        session = grant.session
+        if session is not None and session.locked_until_ms <= now_ms:
+            return  # its time is over, although nobody has noticed yet (SES-8)
+        duration_ms = partition.lock_duration_ms
         stage = partition.stage(min(grant.left, len(window))) if grant.delete else None
         taken: list[Message] = []
         while len(taken) < grant.left:
@@ -139,81 +142,73 @@ class SubQueue:
             taken.append(message)
             if stage is not None:
                 stage.delete(self, message)
-            else:
+                if session is not None and self.sessions is not None:
+                    self.sessions.remove_for(session, message)
+            elif session is None:
                 locks.take(message, mint(), now_ms, duration_ms)
+            else:
+                locks.take_in_session(message, mint(), session)
         if not taken:
             return
         grant.left -= len(taken)
         if stage is not None:
             stage.reserve(grant, taken)
-        else:
+            return
+        if session is None:
             partition.lock_due(self, now_ms + duration_ms)
-            grant.receiver.deliver(grant, taken)
+        grant.receiver.deliver(grant, taken)
 
-    def _finish(self, grant: Grant) -> None:
-        grant.left = 0
-        if grant.reserved == 0:
-            grant.receiver.finished(grant)
+    def fetch(self, line: Line) -> None:
+        self._partition.fetch(self, line)
 
-    # Paging (D-11, D-12).
+    def next_due_ms(self) -> int | None:
+        """When a lock of a message or session may run out."""
+        dues = [self.locks.next_due_ms()]
+        if self.sessions is not None:
+            dues.append(self.sessions.next_due_ms())
+        return min((due for due in dues if due is not None), default=None)
 
-    def _read_ahead(self) -> None:
-        """Page only for somebody: a grant that waits, or a receiver that is emptying the window."""
-        if self.in_store and not self.paging and (self._grants or self._wants_more()):
-            self.paging = True
-            self._partition.fetch(self)
+    @property
+    def somebody_receives(self) -> bool:
+        return bool(self.locks)
 
-    def _wants_more(self) -> bool:
-        return bool(self.locks) and len(self.window) < LOW_MESSAGES
-
-    def paged(self, messages: Iterable[Message], asked_after: int) -> None:
-        """A page has come. What memory already holds is newer than the page (D-11)."""
-        self.paging = False
-        last = None
-        for message in messages:
-            last = message.number
-            if last not in self.known:
-                self.adopt(message)
-                self.window.offer(message)
-        if last is None:
-            # Nothing above the cursor although something is stored: it lies below (D-12).
-            assert asked_after or not self.in_store, f"{self.key}: the counters lie"
-            self.window.cursor = 0
-        elif self.window.cursor == asked_after:
-            self.window.cursor = last
+    def paged(self, line: Line, messages: Iterable[Message], asked_after: int) -> None:
+        line.paged(messages, asked_after)
+        if self.sessions is not None:
+            self.sessions.touched(line)
         self.wake()
 
     def adopt(self, message: Message) -> None:
         """A message that was in the store only is now in memory, too."""
-        self.known[message.number] = message
-        if message.state is MessageState.ACTIVE:
-            self.in_store -= 1
-            assert self.in_store >= 0
+        if message.state is ACTIVE:
+            self.line_of(message.session_id).adopt(message)
+        else:
+            self.known[message.number] = message
 
     # What a commit's outcome does (called by the stage).
 
     def arrived(self, message: Message) -> None:
         if message.expires_ms is not None:
             self._partition.expiry_due(message.expires_ms)
-        if self.in_store == 0 and self.window.has_room and not self.paging:
-            self.known[message.number] = message
-            self.window.offer(message)
-            self.window.cursor = max(self.window.cursor, message.number)
-        else:
-            self.in_store += 1
-            if message.number <= self.window.cursor:
-                self.window.cursor = message.number - 1  # D-12
+        if message.state is ACTIVE:
+            line = self.line_of(message.session_id)
+            line.arrived(message)
+            if self.sessions is not None:
+                self.sessions.touched(line)
 
     def removed(self, message: Message) -> None:
         """It is gone from here. It keeps its mark, so that a stale entry passes it over."""
         if message.lock_token is not None:
-            self.locks.drop(message)
+            self.unlock(message)
         del self.known[message.number]
+        if self.sessions is not None:
+            self.sessions.removal_decided(message)
+            self.sessions.touched(self.line_of(message.session_id))
 
     def updated(self, message: Message, change: Change) -> None:
         if message.lock_token is not None:
-            self.locks.drop(message)
-        if change.state is not MessageState.ACTIVE:
+            self.unlock(message)
+        if change.state is not ACTIVE:
             del self.known[message.number]  # deferred: only its number brings it back (DEF-1)
             return
         message.staged = None
@@ -222,21 +217,39 @@ class SubQueue:
         if message.expires_ms is not None:
             # The sweep passes marked messages by; it may have done so meanwhile (TTL-5).
             self._partition.expiry_due(message.expires_ms)
-        self.window.offer(message)  # MSG-6
+        self._offer(message)  # MSG-6
 
     def restored(self, message: Message) -> None:
         """The commit that would have changed it failed."""
         message.staged = None
-        if message.lock_token is not None:
+        if self.sessions is not None:
+            self.sessions.removal_decided(message)
+        if message.lock_token is None:
+            self.released(message)
+            return
+        session = self.locks.session_of(message)
+        if session is None or session.ran_out:
             self.locks.watch_again(message)
             self._partition.lock_due(self, message.locked_until_ms)
-        else:
+        elif not session.valid:
+            self.unlock(message)  # its session was left meanwhile
             self.released(message)
+
+    def unlock(self, message: Message) -> None:
+        session = self.locks.drop(message)
+        if session is not None and not session.valid and self.sessions is not None:
+            self.sessions.outcome_known(message)
 
     def released(self, message: Message) -> None:
         """Neither locked nor marked any more."""
-        if message.state is MessageState.ACTIVE:
-            self.window.offer(message)
+        if message.state is ACTIVE:
+            self._offer(message)
         else:
             message.staged = self
             del self.known[message.number]
+
+    def _offer(self, message: Message) -> None:
+        line = self.line_of(message.session_id)
+        line.window.offer(message)
+        if self.sessions is not None:
+            self.sessions.touched(line)

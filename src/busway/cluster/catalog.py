@@ -1,6 +1,6 @@
-"""The catalog: namespace, entities, access rules and stores, durable and in memory at once.
+"""The catalog: namespace, entities, rules, access rules and stores, durable and in memory at once.
 
-Owns what may be created, changed and removed (P-10, P-16, D-14, D-16). Every change is one commit,
+Owns how entities are created, changed and removed (P-10, D-14, D-16). Every change is one commit,
 then visible here, then told to the listeners; one that is refused changes nothing. Reads are
 look-ups in dictionaries, because every send and settlement makes one.
 """
@@ -11,69 +11,99 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
+from busway.cluster.admission import (
+    check_forwards,
+    check_name_is_free,
+    check_quota,
+    check_subscription_quota,
+    check_topics,
+)
 from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
+from busway.cluster.entity_index import EntityIndex
+from busway.cluster.idleness import Idleness
+from busway.cluster.rule_book import DEFAULT_RULES, NewIdSource, RuleBook
+from busway.cluster.store_register import StoreStanding, compare
 from busway.model.entities import (
     ALL_RIGHTS,
     ROOT_RULE_NAME,
     AuthorizationRule,
+    Entity,
     Namespace,
     Queue,
+    Rule,
+    Subscription,
+    Topic,
     partitions_of,
 )
-from busway.model.errors import (
-    ARGUMENT_ERROR,
-    ENTITY_ALREADY_EXISTS,
-    ENTITY_COUNT_EXCEEDED,
-    NOT_FOUND,
-    SERVER_BUSY,
-    BusError,
-)
-from busway.model.limits import ACCESS_RULES_MAX, TIERS, TierLimits
-from busway.model.names import NAMESPACE_NAME, check_name, name_key
+from busway.model.errors import ARGUMENT_ERROR, NOT_FOUND, SERVER_BUSY, BusError
+from busway.model.limits import ACCESS_RULES_MAX, TIERS
+from busway.model.names import NAMESPACE_NAME, SUBSCRIPTIONS_NODE, check_name, name_key
 from busway.model.partitioning import place
-from busway.model.properties import check_update, validate
+from busway.model.properties import AnyEntity, check_update, normalise, validate
 
-__all__ = ["Catalog", "CatalogError", "Change", "StoreStanding", "Tombstone"]
+if TYPE_CHECKING:
+    from busway.filters.rules import TopicRules
+
+__all__ = ["Catalog", "CatalogError", "Change", "RuleChange", "StoreStanding", "Tombstone"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """A rule that was added (no `before`), changed, or removed (no `after`)."""
+
+    before: Rule | None
+    after: Rule | None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """What listeners are told: created (no `before`), updated, or deleted (no `after`)."""
 
-    before: Queue | None
-    after: Queue | None
+    before: Entity | None
+    after: Entity | None
+    rule: RuleChange | None = None
+    """Set if a rule of a subscription is all that changed: its links stay (RUL-6)."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStanding:
-    """A configured store: well if `problem` is None, otherwise *ill* and why (D-14)."""
+KEPT_BY_UPDATES = (
+    "path",
+    "topic",
+    "name",
+    "incarnation",
+    "topic_incarnation",
+    "placement",
+    "created_ms",
+)
+"""Fields that an update leaves as they are, whatever the description says."""
 
-    position: int
-    store_id: str | None
-    """The id that the catalog knows for this position."""
-    problem: str | None = None
 
-
-class Catalog:
+class Catalog(EntityIndex):
     """Use `Catalog.open`. Satisfies `Entities` of the broker and `AccessRules` of the gateway."""
 
-    def __init__(self, file: CatalogFile) -> None:
+    def __init__(self, file: CatalogFile, new_id: NewIdSource | None = None) -> None:
+        super().__init__()
         self._file = file
+        self._new_id = new_id or _counting_ids()
         self._listeners: list[Callable[[Change], None]] = []
         self._root_rule: AuthorizationRule | None = None
         self._well: tuple[str, ...] = ()
         self._namespace = Namespace()
-        self._by_incarnation: dict[int, Queue] = {}
-        self._by_key: dict[str, Queue] = {}
+        self._rules = RuleBook(self._new_id)
+        self._idleness = Idleness()
         self._load()
 
     @classmethod
-    def open(cls, path: Path | None) -> Self:
-        """The catalog in this file, which is made if it is not there; in memory for None."""
-        return cls(CatalogFile(path))
+    def open(cls, path: Path | None, *, new_id: NewIdSource | None = None) -> Self:
+        """The catalog in this file, which is made if it is not there; in memory for None.
+
+        `new_id` is what the function `newid()` of rules gives; without it they are counted.
+        """
+        return cls(CatalogFile(path), new_id)
 
     def close(self) -> None:
         self._file.close()
@@ -84,9 +114,21 @@ class Catalog:
             self._file.write_namespace(self._namespace)
         else:
             self._namespace = namespace
-        queues = self._file.queues()
-        self._by_incarnation = {queue.incarnation: queue for queue in queues}
-        self._by_key = {queue.key: queue for queue in queues}
+        self._clear()
+        self._rules = RuleBook(self._new_id)
+        for entity in self._file.entities():
+            self._remember(entity)
+            self._idleness.watch(entity)
+        for incarnation, rule in self._file.rules():
+            subscription = self._by_incarnation[incarnation]
+            assert isinstance(subscription, Subscription)
+            try:
+                self._rules.put(subscription, rule)
+            except BusError as error:
+                raise CatalogError(
+                    f"The subscription '{subscription.path}' has a rule that this version of "
+                    f"Busway does not understand. {error.text}"
+                ) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -115,18 +157,8 @@ class Catalog:
         """
         known = self._file.stores()
         self._check_removal(known[len(found) :], configured=len(found))
-        kept = known[: len(found)]
-        standings = []
-        for position, store_id in enumerate(found):
-            expected = kept[position] if position < len(kept) else None
-            problem = _objection(position, store_id, expected, kept)
-            if problem is None and expected is None:
-                if position == len(kept) and store_id is not None:
-                    kept.append(store_id)
-                    expected = store_id
-                else:
-                    problem = f"store {position} cannot be added before those in front of it"
-            standings.append(StoreStanding(position, expected, problem))
+        standings = compare(known, found)
+        kept = [standing.store_id for standing in standings if standing.store_id is not None]
         if kept != known:
             with self._writing():
                 self._file.write_stores(kept)
@@ -139,43 +171,38 @@ class Catalog:
 
     def _check_removal(self, removed: list[str], configured: int) -> None:
         for store_id in removed:
-            for queue in self.queues():
-                if store_id in queue.placement:
+            for entity in self.queues_and_topics():
+                if store_id in entity.placement:
                     raise CatalogError(
-                        f"The store {store_id} holds partitions of the queue '{queue.path}' and "
-                        f"cannot be removed: {configured} stores are configured, at least "
+                        f"The store {store_id} holds partitions of the "
+                        f"{entity.entity_type.lower()} '{entity.path}' and cannot be removed: "
+                        f"{configured} stores are configured, at least "
                         f"{configured + len(removed)} are needed. Configure them again, or delete "
-                        "the queues that use the store first."
+                        "the entities that use the store first."
                     )
 
-    # --- Queues ----------------------------------------------------------------------------------
-
-    def get(self, incarnation: int) -> Queue | None:
-        """The newest version of an incarnation, None once it is deleted (D-16)."""
-        return self._by_incarnation.get(incarnation)
-
-    def find(self, path: str) -> Queue | None:
-        """By name, in any case (NAM-2)."""
-        return self._by_key.get(name_key(path))
-
-    def queues(self) -> list[Queue]:
-        """All of them, in the order of their names."""
-        return [queue for _, queue in sorted(self._by_key.items())]
+    # --- Creating --------------------------------------------------------------------------------
 
     def create_queue(self, description: Queue, now_ms: int = 0) -> Queue:
         """A new incarnation with its placement, in one commit. The description's own incarnation,
         version and placement do not matter."""
-        tier = self._namespace.tier
-        validate(description, tier)
-        if self.find(description.path) is not None:
-            raise BusError(ENTITY_ALREADY_EXISTS, uri=description.path)
-        if not TIERS[tier].entity_partitioning:
+        return self._create(description, now_ms)
+
+    def create_topic(self, description: Topic, now_ms: int = 0) -> Topic:
+        check_topics(self._namespace, description)
+        return self._create(description, now_ms)
+
+    def _create(self, description: AnyEntity, now_ms: int) -> AnyEntity:
+        assert not isinstance(description, Subscription)
+        tier = TIERS[self._namespace.tier]
+        if not tier.entity_partitioning:
             description = replace(description, enable_partitioning=False)  # P-13
-        self._check_quota(description, TIERS[tier])
+        description = self._checked(description)
+        check_quota(self, self._namespace, description)
         if not self._well:
             raise BusError(SERVER_BUSY, refused=True)
         partitions = partitions_of(description.enable_partitioning)
-        queue = replace(
+        entity = replace(
             description,
             version=1,
             placement=place(description.path, self._well, partitions),
@@ -183,63 +210,98 @@ class Catalog:
             updated_ms=now_ms,
         )
         with self._writing():
-            queue = self._file.insert_queue(self._namespace.name, queue)
-        self._announce(Change(None, queue))
-        return queue
+            entity = self._file.insert(self._namespace.name, entity)
+        self._announce(Change(None, entity))
+        return entity
 
-    def _check_quota(self, description: Queue, tier: TierLimits) -> None:
-        """P-16."""
-        counts = [("entities", tier.entities_max, len(self._by_key))]
-        if description.enable_partitioning:
-            partitioned = sum(queue.enable_partitioning for queue in self._by_key.values())
-            counts.append(
-                ("partitioned queues and topics", tier.partitioned_entities_max, partitioned)
+    def create_subscription(
+        self, description: Subscription, now_ms: int = 0, rules: Sequence[Rule] | None = None
+    ) -> Subscription:
+        """With these rules, or `$Default` for None (RUL-1): all in one commit."""
+        check_topics(self._namespace, description)
+        validate(description, self._namespace.tier)
+        topic = self._topic(description.topic)
+        subscription = self._checked(
+            replace(
+                description,
+                topic=topic.path,
+                incarnation=0,
+                version=1,
+                topic_incarnation=topic.incarnation,
+                placement=topic.placement,
+                created_ms=now_ms,
+                updated_ms=now_ms,
             )
-        for counted, limit, count in counts:
-            if limit is not None and count >= limit:
-                raise BusError(
-                    ENTITY_COUNT_EXCEEDED,
-                    what="queue",
-                    path=description.path,
-                    namespace=self._namespace.name,
-                    limit=limit,
-                    counted=counted,
-                )
-
-    def update(self, description: Queue, now_ms: int = 0) -> Queue:
-        """A new version of the queue of this path. A description of an older incarnation is not
-        found; one that changes what is fixed is refused and changes nothing (P-10)."""
-        old = self._existing(description.path)
-        if description.incarnation not in (0, old.incarnation):
-            raise BusError(NOT_FOUND, uri=description.path)
-        check_update(old, description, self._namespace.tier)
-        queue = replace(
-            description,
-            path=old.path,
-            incarnation=old.incarnation,
-            version=old.version + 1,
-            placement=old.placement,
-            created_ms=old.created_ms,
-            updated_ms=now_ms,
         )
+        check_subscription_quota(self, topic, subscription)
+        first = DEFAULT_RULES if rules is None else rules
+        prepared = self._rules.prepare(topic, subscription, first, now_ms)
         with self._writing():
-            self._file.update_queue(queue)
-        self._announce(Change(old, queue))
-        return queue
+            subscription = self._file.insert(self._namespace.name, subscription, prepared)
+        self._announce(Change(None, subscription), rules=prepared)
+        return subscription
 
-    def delete(self, path: str, now_ms: int = 0) -> Queue:
-        """The queue is gone at once; its stores forget it in small steps (`tombstones`)."""
-        queue = self._existing(path)
+    def _checked(self, description: AnyEntity) -> AnyEntity:
+        """The entity that is described, if it can be made."""
+        description = normalise(description)
+        validate(description, self._namespace.tier)
+        check_name_is_free(self, description)
+        check_forwards(self, description)
+        return description
+
+    # --- Changing and deleting -------------------------------------------------------------------
+
+    def update(self, description: AnyEntity, now_ms: int = 0) -> AnyEntity:
+        """A new version of the entity of this path. A description of an older incarnation is not
+        found; one that changes what is fixed is refused and changes nothing (P-10)."""
+        old = self._by_key.get(description.key)
+        if (
+            old is None
+            or type(old) is not type(description)
+            or description.incarnation not in (0, old.incarnation)
+        ):
+            raise BusError(NOT_FOUND, uri=description.path)
+        description = normalise(description)
+        check_update(old, description, self._namespace.tier)
+        check_forwards(self, description, old)
+        kept: dict[str, Any] = {
+            name: getattr(old, name)
+            for name in KEPT_BY_UPDATES
+            if name in description.__dataclass_fields__
+        }
+        entity = replace(description, version=old.version + 1, updated_ms=now_ms, **kept)
         with self._writing():
-            self._file.delete_queue(queue, now_ms)
-        self._announce(Change(queue, None))
-        return queue
+            self._file.update(entity)
+        self._announce(Change(old, entity))
+        return entity
 
-    def _existing(self, path: str) -> Queue:
-        queue = self.find(path)
-        if queue is None:
+    def delete(self, path: str, now_ms: int = 0) -> Queue | Topic:
+        """The queue or topic is gone at once, a topic with its subscriptions (STA-4); their stores
+        forget them in small steps (`tombstones`)."""
+        entity = self.find(path)
+        if entity is None:
             raise BusError(NOT_FOUND, uri=path)
-        return queue
+        subscriptions = self.subscriptions(entity) if isinstance(entity, Topic) else []
+        self._delete([*subscriptions, entity], now_ms)
+        return entity
+
+    def delete_subscription(self, topic: str, name: str, now_ms: int = 0) -> Subscription:
+        subscription = self.find_subscription(topic, name)
+        if subscription is None:
+            raise BusError(NOT_FOUND, uri=f"{topic}/{SUBSCRIPTIONS_NODE}/{name}")
+        self._delete([subscription], now_ms)
+        return subscription
+
+    def _delete(self, entities: Sequence[Entity], now_ms: int) -> None:
+        with self._writing():
+            self._file.delete(entities, now_ms)
+        self._announce(*(Change(entity, None) for entity in entities))
+
+    def _topic(self, path: str) -> Topic:
+        topic = self.find(path)
+        if not isinstance(topic, Topic):
+            raise BusError(NOT_FOUND, uri=path)
+        return topic
 
     def tombstones(self) -> list[Tombstone]:
         """Deleted incarnations that some store has still to purge (D-16)."""
@@ -250,6 +312,93 @@ class Catalog:
         with self._writing():
             self._file.delete_tombstones(incarnation, store_id)
 
+    # --- Rules of subscriptions ------------------------------------------------------------------
+
+    def topic_rules(self, incarnation: int) -> TopicRules:
+        """The rules of all subscriptions of this topic, compiled, as they are now (RUL-6)."""
+        return self._rules.topic_rules(incarnation)
+
+    def rules(self, subscription: Subscription) -> list[Rule]:
+        """In the order in which they were made."""
+        return self._rules.rules(subscription)
+
+    def find_rule(self, subscription: Subscription, name: str) -> Rule | None:
+        return self._rules.find(subscription, name)
+
+    def add_rule(self, subscription: Subscription, rule: Rule, now_ms: int = 0) -> Rule:
+        """Raises `BusError` for a name that is taken, a filter that cannot be (SQL-11, COR-3), or
+        one too many (LIM-7)."""
+        topic, old = self._of_rules(subscription)
+        (rule,) = self._rules.prepare(topic, old, [rule], now_ms)
+        self._put_rule(old, RuleChange(None, rule), now_ms)
+        return rule
+
+    def update_rule(self, subscription: Subscription, rule: Rule, now_ms: int = 0) -> Rule:
+        """Another filter and action for the rule of this name."""
+        topic, old = self._of_rules(subscription)
+        before = self._rules.existing(old, rule.name)
+        rule = self._rules.prepare_change(topic, old, rule, now_ms)
+        self._put_rule(old, RuleChange(before, rule), now_ms)
+        return rule
+
+    def remove_rule(self, subscription: Subscription, name: str, now_ms: int = 0) -> Rule:
+        """`$Default` is a rule like others; a subscription without rules gets nothing (RUL-1)."""
+        _, old = self._of_rules(subscription)
+        rule = self._rules.existing(old, name)
+        new = replace(old, version=old.version + 1)
+        with self._writing():
+            self._file.delete_rule(new, rule.name)
+        self._rules.remove(new, rule)
+        self._announce(Change(old, new, RuleChange(rule, None)))
+        return rule
+
+    def _put_rule(self, old: Subscription, change: RuleChange, now_ms: int) -> None:
+        assert change.after is not None
+        new = replace(old, version=old.version + 1)
+        with self._writing():
+            self._file.put_rule(new, change.after)
+        self._rules.put(new, change.after)
+        if change.before is None:
+            self._idleness.touch(new.incarnation, now_ms)
+        self._announce(Change(old, new, change))
+
+    def _of_rules(self, subscription: Subscription) -> tuple[Topic, Subscription]:
+        """The newest version of a subscription, with its topic; an old incarnation is not found."""
+        topic = self.get(subscription.topic_incarnation)
+        newest = self.get(subscription.incarnation)
+        if not isinstance(topic, Topic) or not isinstance(newest, Subscription):
+            raise BusError(NOT_FOUND, uri=subscription.path)
+        return topic, newest
+
+    # --- Idle entities (STA-4) -------------------------------------------------------------------
+
+    def touch(self, incarnation: int, now_ms: int) -> None:
+        """The entity is in use. Costs nothing where AutoDeleteOnIdle is not set."""
+        self._idleness.touch(incarnation, now_ms)
+
+    def delete_idle(
+        self, now_ms: int, in_use: Callable[[Entity], bool] = lambda entity: False
+    ) -> list[Entity]:
+        """Delete what has been idle for its AutoDeleteOnIdle.
+
+        `in_use` is asked about each that seems idle, for what is no event: a scheduled message that
+        waits, a receiver that is there.
+        """
+        deleted: list[Entity] = []
+        for incarnation in self._idleness.watched():
+            entity = self._by_incarnation.get(incarnation)
+            if entity is None or entity.auto_delete_on_idle_ms is None:
+                continue  # It went with its topic.
+            if self._idleness.idle_ms(incarnation, now_ms) < entity.auto_delete_on_idle_ms:
+                continue
+            if in_use(entity):
+                self._idleness.touch(incarnation, now_ms)
+            elif isinstance(entity, Subscription):
+                deleted.append(self.delete_subscription(entity.topic, entity.name, now_ms))
+            else:
+                deleted.append(self.delete(entity.path, now_ms))
+        return deleted
+
     # --- Listeners -------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
@@ -257,15 +406,34 @@ class Catalog:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def _announce(self, change: Change) -> None:
-        if change.before is not None:
-            del self._by_incarnation[change.before.incarnation]
-            del self._by_key[change.before.key]
-        if change.after is not None:
-            self._by_incarnation[change.after.incarnation] = change.after
-            self._by_key[change.after.key] = change.after
-        for listener in tuple(self._listeners):
-            listener(change)
+    def _announce(self, *changes: Change, rules: Sequence[Rule] = ()) -> None:
+        """All of one commit becomes visible before anybody is told of it."""
+        for change in changes:
+            if change.after is not None:
+                self._remember(change.after)
+                if change.rule is None:
+                    self._idleness.changed(change.after)
+            elif change.before is not None:
+                self._forget(change.before)
+            if isinstance(change.after, Subscription):
+                for rule in rules:
+                    self._rules.put(change.after, rule)
+        for change in changes:
+            for listener in tuple(self._listeners):
+                listener(change)
+
+    def _remember(self, entity: Entity) -> None:
+        super()._remember(entity)
+        if isinstance(entity, Topic):
+            self._rules.add_topic(entity)
+
+    def _forget(self, entity: Entity) -> None:
+        super()._forget(entity)
+        self._idleness.forget(entity.incarnation)
+        if isinstance(entity, Topic):
+            self._rules.drop_topic(entity)
+        elif isinstance(entity, Subscription):
+            self._rules.drop(entity)
 
     # --- Access ----------------------------------------------------------------------------------
 
@@ -305,13 +473,16 @@ class Catalog:
         return _named(self.namespace.authorization_rules, name)
 
     def entity_rule(self, path: str, name: str) -> tuple[str, AuthorizationRule] | None:
-        """The rule of the entity that `path` names or lies in, with that entity's path (D-34)."""
+        """The rule of the entity that `path` names or lies in, with that entity's path (D-34).
+
+        Subscriptions have none of their own: they lie in their topic.
+        """
         segments = path.strip("/").split("/")
         for end in range(len(segments), 0, -1):
-            queue = self.find("/".join(segments[:end]))
-            if queue is not None:
-                rule = _named(queue.authorization_rules, name)
-                return None if rule is None else (queue.path, rule)
+            entity = self.find("/".join(segments[:end]))
+            if entity is not None:
+                rule = _named(entity.authorization_rules, name)
+                return None if rule is None else (entity.path, rule)
         return None
 
 
@@ -319,21 +490,6 @@ def _named(rules: tuple[AuthorizationRule, ...], name: str) -> AuthorizationRule
     return next((rule for rule in rules if name_key(rule.name) == name_key(name)), None)
 
 
-def _objection(
-    position: int, found: str | None, expected: str | None, known: list[str]
-) -> str | None:
-    """Why the store found at a position cannot be used; None if it can (D-14)."""
-    if expected is None:
-        if found is None:
-            return f"store {position} is not there yet and could not be made"
-        if found in known:
-            return f"store {position} is a copy of store {known.index(found)} ({found})"
-        return None
-    if found is None:
-        return (
-            f"store {position} ({expected}) is missing or cannot be opened; it holds messages, so "
-            "no empty one is put in its place"
-        )
-    if found != expected:
-        return f"store {position} is {found}, and the catalog expects {expected} there"
-    return None
+def _counting_ids() -> NewIdSource:
+    numbers = count(1)
+    return lambda: UUID(int=next(numbers))

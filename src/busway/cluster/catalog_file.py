@@ -1,26 +1,33 @@
-"""The catalog on disk: its tables, and how entities become rows (D-14, D-16).
+"""The catalog on disk: its tables, and what is written together (D-14, D-16).
 
 Each method is one transaction, durable when it returns. What the rows mean, and what may be done to
-them, is `catalog.py`'s business.
+them, is `catalog.py`'s business; how records become rows is that of `catalog_rows.py`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from busway.model.entities import AuthorizationRule, EntityStatus, Namespace, Queue
-from busway.model.limits import Tier
+from busway.cluster.catalog_rows import (
+    description_of,
+    description_of_rule,
+    entity_of_row,
+    kind_of,
+    namespace_of_row,
+    rule_of_row,
+)
+from busway.model.entities import Entity, Namespace, Rule, Subscription
+from busway.model.names import name_key
+from busway.model.properties import AnyEntity
 
-FORMAT = 1
 OWNER_ONLY = 0o600
 
-SCHEMA = """
+FIRST_SCHEMA = """
 CREATE TABLE namespaces (name TEXT PRIMARY KEY, description TEXT NOT NULL);
 CREATE TABLE stores (position INTEGER PRIMARY KEY, store_id TEXT NOT NULL UNIQUE);
 -- AUTOINCREMENT: an incarnation is never given twice, not even after its entity is gone (D-16).
@@ -43,6 +50,19 @@ CREATE TABLE tombstones (
     PRIMARY KEY (incarnation, store_id)
 ) WITHOUT ROWID;
 """
+RULES_SCHEMA = """
+-- In the order in which they were made.
+CREATE TABLE rules (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    subscription INTEGER NOT NULL,
+    name_key TEXT NOT NULL,
+    description TEXT NOT NULL,
+    UNIQUE (subscription, name_key)
+);
+"""
+STEPS = (FIRST_SCHEMA, RULES_SCHEMA)
+"""What makes a file of each format from one of the format before."""
+FORMAT = len(STEPS)
 
 
 class CatalogError(Exception):
@@ -83,12 +103,12 @@ class CatalogFile:
                 f"The catalog {self.path} was written by a newer Busway (format {found}; this one "
                 f"reads up to {FORMAT}). Start that version, or use another data folder."
             )
-        if found == 0:
+        if found < FORMAT:
             with self._transaction():
-                if self._format() == 0:  # Nobody else was faster.
-                    for statement in SCHEMA.split(";"):
+                for step in STEPS[self._format() :]:  # Somebody else may have been faster.
+                    for statement in step.split(";"):
                         self._database.execute(statement)
-                    self._database.execute(f"PRAGMA user_version = {FORMAT}")
+                self._database.execute(f"PRAGMA user_version = {FORMAT}")
 
     def _format(self) -> int:
         return int(self._database.execute("PRAGMA user_version").fetchone()[0])
@@ -114,7 +134,7 @@ class CatalogFile:
         with self._transaction():
             self._database.execute(
                 "INSERT OR REPLACE INTO namespaces VALUES (?, ?)",
-                (namespace.name, description_of(namespace, without=("name",))),
+                (namespace.name, description_of(namespace)),
             )
 
     def stores(self) -> list[str]:
@@ -132,43 +152,56 @@ class CatalogFile:
 
     # Entities
 
-    def queues(self) -> list[Queue]:
+    def entities(self) -> list[Entity]:
         rows = self._database.execute(
-            "SELECT path, incarnation, version, description FROM entities WHERE kind = 'queue'"
+            "SELECT kind, path, incarnation, version, description FROM entities"
         )
-        return [queue_of_row(*row) for row in rows]
+        return [entity_of_row(*row) for row in rows]
 
-    def insert_queue(self, namespace: str, queue: Queue) -> Queue:
-        """Gives it its incarnation."""
+    def insert(self, namespace: str, entity: AnyEntity, rules: Sequence[Rule] = ()) -> AnyEntity:
+        """Gives it its incarnation; a subscription comes with its first rules."""
         with self._transaction():
             cursor = self._database.execute(
                 "INSERT INTO entities (namespace, kind, path, path_key, version, description)"
-                " VALUES (?, 'queue', ?, ?, ?, ?)",
-                (namespace, queue.path, queue.key, queue.version, description_of_queue(queue)),
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    namespace,
+                    kind_of(entity),
+                    entity.path,
+                    entity.key,
+                    entity.version,
+                    description_of(entity),
+                ),
             )
             assert cursor.lastrowid is not None
-        return replace(queue, incarnation=cursor.lastrowid)
+            for rule in rules:
+                self._put_rule(cursor.lastrowid, rule)
+        return replace(entity, incarnation=cursor.lastrowid)
 
-    def update_queue(self, queue: Queue) -> None:
+    def update(self, entity: Entity) -> None:
         with self._transaction():
-            self._database.execute(
-                "UPDATE entities SET version = ?, description = ? WHERE incarnation = ?",
-                (queue.version, description_of_queue(queue), queue.incarnation),
-            )
+            self._update(entity)
 
-    def delete_queue(self, queue: Queue, now_ms: int) -> None:
-        """The entity goes and its tombstones come, together."""
+    def _update(self, entity: Entity) -> None:
+        self._database.execute(
+            "UPDATE entities SET version = ?, description = ? WHERE incarnation = ?",
+            (entity.version, description_of(entity), entity.incarnation),
+        )
+
+    def delete(self, entities: Sequence[Entity], now_ms: int) -> None:
+        """The entities go with their rules and their tombstones come, together."""
         with self._transaction():
-            self._database.execute(
-                "DELETE FROM entities WHERE incarnation = ?", (queue.incarnation,)
-            )
-            self._database.executemany(
-                "INSERT INTO tombstones VALUES (?, ?, ?, ?)",
-                [
-                    (queue.incarnation, store, queue.path, now_ms)
-                    for store in sorted(set(queue.placement))
-                ],
-            )
+            for entity in entities:
+                incarnation = entity.incarnation
+                self._database.execute("DELETE FROM entities WHERE incarnation = ?", (incarnation,))
+                self._database.execute("DELETE FROM rules WHERE subscription = ?", (incarnation,))
+                self._database.executemany(
+                    "INSERT INTO tombstones VALUES (?, ?, ?, ?)",
+                    [
+                        (incarnation, store, entity.path, now_ms)
+                        for store in sorted(set(entity.placement))
+                    ],
+                )
 
     def tombstones(self) -> list[Tombstone]:
         rows = self._database.execute("SELECT incarnation, path, store_id FROM tombstones")
@@ -184,61 +217,33 @@ class CatalogFile:
                 (incarnation, store_id),
             )
 
+    # Rules of subscriptions
+
+    def rules(self) -> list[tuple[int, Rule]]:
+        """All rules, each with the incarnation of its subscription, oldest first."""
+        rows = self._database.execute("SELECT subscription, description FROM rules ORDER BY number")
+        return [(subscription, rule_of_row(description)) for subscription, description in rows]
+
+    def put_rule(self, subscription: Subscription, rule: Rule) -> None:
+        """A new rule, or a new form of one; `subscription` is the version that has it."""
+        with self._transaction():
+            self._update(subscription)
+            self._put_rule(subscription.incarnation, rule)
+
+    def _put_rule(self, subscription: int, rule: Rule) -> None:
+        self._database.execute(
+            "INSERT INTO rules (subscription, name_key, description) VALUES (?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET description = excluded.description",
+            (subscription, name_key(rule.name), description_of_rule(rule)),
+        )
+
+    def delete_rule(self, subscription: Subscription, name: str) -> None:
+        with self._transaction():
+            self._update(subscription)
+            self._database.execute(
+                "DELETE FROM rules WHERE subscription = ? AND name_key = ?",
+                (subscription.incarnation, name_key(name)),
+            )
+
     def close(self) -> None:
         self._database.close()
-
-
-# --- Rows ----------------------------------------------------------------------------------------
-
-IN_COLUMNS = ("path", "incarnation", "version")
-"""Fields of a queue that have a column of their own; the rest is its description."""
-
-
-def description_of(record: Queue | Namespace, without: tuple[str, ...]) -> str:
-    values: dict[str, object] = {}
-    for each in fields(record):
-        if each.name in without:
-            continue
-        value = getattr(record, each.name)
-        if isinstance(value, EntityStatus | Tier):
-            value = value.value
-        elif each.name == "authorization_rules":
-            value = [
-                [rule.name, rule.rights, rule.primary_key, rule.secondary_key] for rule in value
-            ]
-        values[each.name] = value
-    return json.dumps(values, separators=(",", ":"))
-
-
-def description_of_queue(queue: Queue) -> str:
-    return description_of(queue, without=IN_COLUMNS)
-
-
-def queue_of_row(path: str, incarnation: int, version: int, description: str) -> Queue:
-    values = json.loads(description)
-    values["placement"] = tuple(values["placement"])
-    values["status"] = EntityStatus(values["status"])
-    values["authorization_rules"] = _rules(values["authorization_rules"])
-    return Queue(path=path, incarnation=incarnation, version=version, **values)
-
-
-def namespace_of_row(name: str, description: str) -> Namespace:
-    values = json.loads(description)
-    values["tier"] = Tier(values["tier"])
-    values["authorization_rules"] = _rules(values["authorization_rules"])
-    return Namespace(name=name, **values)
-
-
-def _rules(rows: list[list[object]]) -> tuple[AuthorizationRule, ...]:
-    rules = []
-    for name, rights, primary_key, secondary_key in rows:
-        assert isinstance(rights, list)
-        rules.append(
-            AuthorizationRule(
-                str(name),
-                tuple(rights),
-                str(primary_key),
-                None if secondary_key is None else str(secondary_key),
-            )
-        )
-    return tuple(rules)

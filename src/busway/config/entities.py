@@ -7,197 +7,205 @@ it is when the entity exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from busway.config.errors import ConfigError, shown, unknown_key, wrong_value
-from busway.model import release
+from busway.config.errors import ConfigError
+from busway.config.rules import emulator_rule, toml_rule
+from busway.config.tables import (
+    check_keys,
+    name_in,
+    property_value,
+    table_in,
+    tables_in,
+)
 from busway.model.durations import parse_duration, parse_iso
-from busway.model.entities import EntityStatus, Queue
+from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
 from busway.model.errors import BusError
 from busway.model.names import name_key
-from busway.model.properties import Kind, Property, properties_of, validate
-
-QUEUE_ROWS = properties_of(Queue)
-TOML_ROWS = {name: row for row in QUEUE_ROWS for name in row.names}
-EMULATOR_ROWS = {row.wire: row for row in QUEUE_ROWS}
+from busway.model.properties import Property, normalise, properties_of, validate
 
 TOML_KEYS = ("serve", "queues", "topics")
 EMULATOR_KEYS = ("UserConfig",)
 USER_CONFIG_KEYS = ("Namespaces", "Logging")
 NAMESPACE_KEYS = ("Name", "Queues", "Topics")
-EMULATOR_ENTITY_KEYS = ("Name", "Properties")
+
+Rows = dict[str, Property]
+Table = Mapping[str, Any]
+
+
+def toml_rows(entity_class: type[Entity]) -> Rows:
+    """By the names that our files may call them."""
+    return {name: row for row in properties_of(entity_class) for name in row.names}
+
+
+def emulator_rows(entity_class: type[Entity]) -> Rows:
+    return {row.wire: row for row in properties_of(entity_class)}
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredQueue:
-    """A queue of a configuration file, and what the file says about it."""
+class Declared:
+    """An entity of a configuration file, and what the file says about it."""
 
     where: str
     """File and entity, to begin an error with."""
-    path: str
+    entity: Entity
+    """With defaults for what is not stated."""
     stated: Mapping[str, Any]
-    """Fields of `Queue` with their values; only what the file states."""
+    """Fields of the entity with their values; only what the file states."""
+    rules: tuple[Rule, ...] | None = None
+    """Of a subscription; None if the file states none."""
 
     @property
-    def queue(self) -> Queue:
-        """With defaults for the rest."""
-        return Queue(path=self.path, **self.stated)
+    def path(self) -> str:
+        return self.entity.path
 
 
-def read_entities(document: Mapping[str, Any], file: str) -> tuple[DeclaredQueue, ...]:
-    """Raises `ConfigError` for whatever is wrong, unknown, or not in this release."""
-    if "UserConfig" in document:
-        declared = tuple(_emulator_queues(document, file))
-    else:
-        declared = tuple(_toml_queues(document, file))
-    seen: dict[str, DeclaredQueue] = {}
+def read_entities(document: Table, file: str) -> tuple[Declared, ...]:
+    """Queues, topics, and behind each topic its subscriptions.
+
+    Raises `ConfigError` for whatever is wrong or unknown.
+    """
+    entities = _of_emulator if "UserConfig" in document else _of_toml
+    declared = tuple(entities(document, file))
+    seen: dict[str, Declared] = {}
     for each in declared:
-        if (twin := seen.get(name_key(each.path))) is not None:
+        if (twin := seen.get(each.entity.key)) is not None:
             raise ConfigError(
                 f"{each.where}: is declared twice; the other one is '{twin.path}'. Names of "
                 "entities are the same in upper and lower case."
             )
-        seen[name_key(each.path)] = each
-        _check(each)
+        seen[each.entity.key] = each
+        try:
+            validate(each.entity)
+        except BusError as error:
+            raise ConfigError(f"{each.where}: {error.text}") from error
     return declared
 
 
-def _check(declared: DeclaredQueue) -> None:
-    queue = declared.queue
-    try:
-        validate(queue)
-    except BusError as error:
-        raise ConfigError(f"{declared.where}: {error.text}") from error
-    if (missing := release.not_yet(queue)) is not None:
-        raise ConfigError(
-            f"{declared.where}: {missing.wire} asks for {missing.what}, which this release does "
-            "not have yet. Leave it out."
-        )
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What is different between the two kinds of files."""
+
+    name: str
+    subscriptions: str
+    rules: str
+    list_of: Callable[[str], str]
+    """How a person would write a list of tables."""
+    stated: Callable[[type[Entity], Table, str, tuple[str, ...]], dict[str, Any]]
+    """The properties of an entity; the last argument has the keys that are none."""
+    rule: Callable[[str, Table, str], Rule]
 
 
-def _refuse_topics(where: str, names: Iterable[object]) -> None:
-    listed = ", ".join(f"'{name}'" for name in names)
-    raise ConfigError(
-        f"{where}: topics are declared ({listed}), which this release does not have yet. "
-        "Leave them out."
-    )
+def _declared(
+    queues: list[dict[str, Any]], topics: list[dict[str, Any]], file: str, form: _Form
+) -> Iterator[Declared]:
+    for number, table in enumerate(queues):
+        path = name_in(table, form.name, f"{file}: queue {number + 1}")
+        where = f"{file}: queue '{path}'"
+        stated = form.stated(Queue, table, where, (form.name,))
+        yield Declared(where, normalise(Queue(path=path, **stated)), stated)
+    for number, table in enumerate(topics):
+        path = name_in(table, form.name, f"{file}: topic {number + 1}")
+        where = f"{file}: topic '{path}'"
+        stated = form.stated(Topic, table, where, (form.name, form.subscriptions))
+        yield Declared(where, normalise(Topic(path=path, **stated)), stated)
+        listed = form.list_of(f"topics.{form.subscriptions}")
+        subscriptions = tables_in(table, form.subscriptions, where, listed)
+        for place, each in enumerate(subscriptions):
+            name = name_in(each, form.name, f"{where}, subscription {place + 1}")
+            yield _subscription(path, name, each, f"{where}, subscription '{name}'", form)
+
+
+def _subscription(topic: str, name: str, table: Table, where: str, form: _Form) -> Declared:
+    stated = form.stated(Subscription, table, where, (form.name, form.rules))
+    rules: list[Rule] = []
+    listed = form.list_of(f"topics.{form.subscriptions}.{form.rules}")
+    for number, each in enumerate(tables_in(table, form.rules, where, listed)):
+        rule_name = name_in(each, form.name, f"{where}, rule {number + 1}")
+        rule_where = f"{where}, rule '{rule_name}'"
+        if any(name_key(rule_name) == name_key(rule.name) for rule in rules):
+            raise ConfigError(f"{rule_where}: is declared twice.")
+        rules.append(form.rule(rule_name, each, rule_where))
+    entity = normalise(Subscription(topic=topic, name=name, **stated))
+    return Declared(where, entity, stated, tuple(rules) or None)
 
 
 # --- Our TOML ------------------------------------------------------------------------------------
 
 
-def _toml_queues(document: Mapping[str, Any], file: str) -> Iterable[DeclaredQueue]:
-    _check_keys(file, document, TOML_KEYS)
-    topics = _tables(document.get("topics", []), file, "topics", "[[topics]]")
-    if topics and not release.TOPICS:
-        _refuse_topics(file, (topic.get("name") for topic in topics))
-    for number, table in enumerate(
-        _tables(document.get("queues", []), file, "queues", "[[queues]]")
-    ):
-        path = _name(table.get("name"), f"{file}: queue {number + 1}", "name")
-        where = f"{file}: queue '{path}'"
-        _check_keys(where, table, ("name", *TOML_ROWS))
-        stated: dict[str, Any] = {}
-        for key, value in table.items():
-            if key == "name":
-                continue
-            row = TOML_ROWS[key]
-            if row.field in stated:
-                raise ConfigError(f"{where}: {' and '.join(row.names)} are the same; give one.")
-            stated[row.field] = _value(row, value, where, key, parse_duration, '"1m" or "PT1M"')
-        yield DeclaredQueue(where, path, stated)
+def _of_toml(document: Table, file: str) -> Iterator[Declared]:
+    check_keys(file, document, TOML_KEYS)
+    queues = tables_in(document, "queues", file, "[[queues]]")
+    topics = tables_in(document, "topics", file, "[[topics]]")
+    return _declared(queues, topics, file, TOML)
+
+
+def _toml_stated(
+    entity_class: type[Entity], table: Table, where: str, others: tuple[str, ...]
+) -> dict[str, Any]:
+    rows = toml_rows(entity_class)
+    check_keys(where, table, (*others, *rows))
+    stated: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in others:
+            continue
+        row = rows[key]
+        if row.field in stated:
+            raise ConfigError(f"{where}: {' and '.join(row.names)} are the same; give one.")
+        stated[row.field] = property_value(row, value, where, key, parse_duration, '"1m" or "PT1M"')
+    return stated
+
+
+TOML = _Form(
+    name="name",
+    subscriptions="subscriptions",
+    rules="rules",
+    list_of=lambda key: f"[[{key}]]",
+    stated=_toml_stated,
+    rule=toml_rule,
+)
 
 
 # --- The JSON of Microsoft's emulator ------------------------------------------------------------
 
 
-def _emulator_queues(document: Mapping[str, Any], file: str) -> Iterable[DeclaredQueue]:
-    _check_keys(file, document, EMULATOR_KEYS)
-    user_config = _table(document["UserConfig"], file, "UserConfig")
-    _check_keys(f"{file}: UserConfig", user_config, USER_CONFIG_KEYS)
-    namespaces = _tables(user_config.get("Namespaces", []), file, "Namespaces", "a list of objects")
+def _of_emulator(document: Table, file: str) -> Iterator[Declared]:
+    check_keys(file, document, EMULATOR_KEYS)
+    user_config = table_in(document, "UserConfig", file)
+    check_keys(f"{file}: UserConfig", user_config, USER_CONFIG_KEYS)
+    namespaces = tables_in(user_config, "Namespaces", file, "a list of objects")
     if len(namespaces) > 1:
         raise ConfigError(
             f"{file}: {len(namespaces)} namespaces are declared, and there is one. Put their "
             "entities together."
         )
     for namespace in namespaces:
-        _check_keys(f"{file}: namespace", namespace, NAMESPACE_KEYS)
-        topics = _tables(namespace.get("Topics") or [], file, "Topics", "a list of objects")
-        if topics and not release.TOPICS:
-            _refuse_topics(file, (topic.get("Name") for topic in topics))
-        queues = _tables(namespace.get("Queues") or [], file, "Queues", "a list of objects")
-        for number, table in enumerate(queues):
-            path = _name(table.get("Name"), f"{file}: queue {number + 1}", "Name")
-            where = f"{file}: queue '{path}'"
-            _check_keys(where, table, EMULATOR_ENTITY_KEYS)
-            properties = _table(table.get("Properties") or {}, where, "Properties")
-            _check_keys(where, properties, EMULATOR_ROWS)
-            stated = {
-                EMULATOR_ROWS[key].field: _value(
-                    EMULATOR_ROWS[key], value, where, key, parse_iso, '"PT1M"'
-                )
-                for key, value in properties.items()
-            }
-            yield DeclaredQueue(where, path, stated)
+        check_keys(f"{file}: namespace", namespace, NAMESPACE_KEYS)
+        queues = tables_in(namespace, "Queues", file, "a list of objects")
+        topics = tables_in(namespace, "Topics", file, "a list of objects")
+        yield from _declared(queues, topics, file, EMULATOR)
 
 
-# --- Values --------------------------------------------------------------------------------------
+def _emulator_stated(
+    entity_class: type[Entity], table: Table, where: str, others: tuple[str, ...]
+) -> dict[str, Any]:
+    check_keys(where, table, (*others, "Properties"))
+    properties = table_in(table, "Properties", where)
+    rows = emulator_rows(entity_class)
+    check_keys(where, properties, rows)
+    return {
+        rows[key].field: property_value(rows[key], value, where, key, parse_iso, '"PT1M"')
+        for key, value in properties.items()
+    }
 
 
-def _value(
-    row: Property,
-    value: object,
-    where: str,
-    key: str,
-    parse_span: Any,
-    span_example: str,
-) -> object:
-    """A value of the file as the entities keep it."""
-    match row.kind:
-        case Kind.FLAG if isinstance(value, bool):
-            return value
-        case Kind.COUNT if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        case Kind.SPAN if isinstance(value, str):
-            try:
-                return parse_span(value)
-            except ValueError:
-                pass
-        case Kind.STATUS if isinstance(value, str):
-            for status in EntityStatus:
-                if status.value.lower() == value.lower():
-                    return status
-        case Kind.TEXT | Kind.PATH if isinstance(value, str):
-            return value or None  # The emulator writes "" for none.
-    allowed = {
-        Kind.SPAN: f"a duration such as {span_example}",
-        Kind.STATUS: f"one of {', '.join(status.value for status in EntityStatus)}",
-    }.get(row.kind, row.kind.value)
-    raise wrong_value(where, key, value, allowed)
-
-
-def _check_keys(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
-    for key in table:
-        if key not in known:
-            raise unknown_key(where, key, known)
-
-
-def _name(value: object, where: str, key: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{where}: has no {key}.")
-    return value
-
-
-def _table(value: object, where: str, key: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where}: {key} is {shown(value)}, and must be an object.")
-    return value
-
-
-def _tables(value: object, file: str, key: str, form: str) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise ConfigError(f"{file}: {key} is {shown(value)}, and must be {form}.")
-    return value
+EMULATOR = _Form(
+    name="Name",
+    subscriptions="Subscriptions",
+    rules="Rules",
+    list_of=lambda key: "a list of objects",
+    stated=_emulator_stated,
+    rule=emulator_rule,
+)

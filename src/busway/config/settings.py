@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from busway.config.entities import DeclaredQueue, read_entities
+from busway.config.entities import Declared, read_entities
 from busway.config.errors import ConfigError, shown, unknown_key, wrong_value
 
 ENVIRONMENT_PREFIX = "BUSWAY_"
@@ -41,7 +41,7 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Configuration:
     settings: Settings
-    queues: tuple[DeclaredQueue, ...] = ()
+    entities: tuple[Declared, ...] = ()
 
 
 DEFAULTS = Settings()
@@ -74,14 +74,14 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         if given is not None:
             values[name] = _convert(name, given, "flags", f"--{name.replace('_', '-')}")
 
-    queues: tuple[DeclaredQueue, ...] = ()
+    entities: tuple[Declared, ...] = ()
     if values.get("config") is not None:
         document = read_document(values["config"])
         file = str(values["config"])
         for name, value in _serve_table(document, file).items():
             values.setdefault(name, _convert(name, value, f"{file}: [serve]", name))
-        queues = read_entities(document, file)
-    return Configuration(Settings(**values), queues)
+        entities = read_entities(document, file)
+    return Configuration(Settings(**values), entities)
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str | None:

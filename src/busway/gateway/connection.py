@@ -29,17 +29,22 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Rejected
 from busway.amqp.sasl import plain_credentials
 from busway.amqp.settings import ConnectionSettings, Role
+from busway.broker.seams import SessionLock
 from busway.gateway import auth, requests
 from busway.gateway.attach import attach
 from busway.gateway.auth import Right
 from busway.gateway.cbs import Tokens
+from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
 from busway.gateway.sender import SenderEndpoint
+from busway.gateway.session_receiver import SessionReceiverEndpoint
+from busway.gateway.transactions import OpenTransaction
 from busway.model.errors import (
     CONNECTION_QUOTA_EXCEEDED,
     LOCK_LOST,
     TOKEN_MISSING,
+    TRANSACTION_UNKNOWN,
     UNAUTHORIZED,
     BusError,
 )
@@ -53,7 +58,7 @@ log = logging.getLogger("busway.gateway")
 CLOSE_ANSWER_MS = 5_000
 """How long a peer may take to answer our close."""
 
-Endpoint = SenderEndpoint | ReceiverEndpoint | RequestEndpoint | ReplyEndpoint
+Endpoint = SenderEndpoint | ReceiverEndpoint | RequestEndpoint | ReplyEndpoint | CoordinatorEndpoint
 
 
 class Peer(Protocol):
@@ -77,6 +82,8 @@ class GatewayConnection:
         self.peer = peer
         self.tokens = Tokens(gateway.host.now_ms())
         self.requests_open = 0
+        self.transactions: dict[bytes, OpenTransaction] = {}
+        """Declared and not discharged, by all control links."""
         self.hostname = ""
         # A password in clear text only where nobody can listen (D-34).
         may_use_password = encrypted or peer.loopback
@@ -212,7 +219,7 @@ class GatewayConnection:
                     self._answer_unknown(event)
                 case Detached(link=link):
                     if link.context is not None:
-                        self._drop(link.context)
+                        self.drop(link.context)
                 case Opened(open=opened):
                     self._opened(opened.hostname)
                 case Closed(error=error):
@@ -274,10 +281,12 @@ class GatewayConnection:
             self.close(error.condition, self.gateway.describe(error))
         elif self.tokens.expire(now_ms):
             for endpoint in list(self._endpoints):
+                if isinstance(endpoint, CoordinatorEndpoint):
+                    continue  # needs nothing of its own
                 address, right = endpoint.address, right_of(endpoint)
                 if not address.cbs and not self.tokens.allow(address, right, now_ms):
                     error = BusError(UNAUTHORIZED, claim=claim_of(right), uri=self.uri(address))
-                    self._detach(endpoint, error)
+                    self.detach(endpoint, error)
 
     # --- Links -----------------------------------------------------------------------------------
 
@@ -293,13 +302,14 @@ class GatewayConnection:
         endpoint.link.context = endpoint
         self._endpoints[endpoint] = None
 
-    def _drop(self, endpoint: Endpoint) -> None:
+    def drop(self, endpoint: Endpoint) -> None:
         self._endpoints.pop(endpoint, None)
         endpoint.close()
 
-    def _detach(self, endpoint: Endpoint, error: BusError) -> None:
+    def detach(self, endpoint: Endpoint, error: BusError) -> None:
+        """The link ends, and the client is told why."""
         log.info("link detached: %s", error, extra=self.named(endpoint.link))
-        self._drop(endpoint)
+        self.drop(endpoint)
         endpoint.link.detach(error.condition, self.gateway.describe(error))
 
     def detach_entity(self, incarnation: int, error: BusError) -> None:
@@ -307,9 +317,40 @@ class GatewayConnection:
         for endpoint in list(self._endpoints):
             if (
                 isinstance(endpoint, SenderEndpoint | ReceiverEndpoint)
-                and endpoint.queue.incarnation == incarnation
+                and endpoint.entity.incarnation == incarnation
             ):
-                self._detach(endpoint, error)
+                self.detach(endpoint, error)
+
+    def transaction(self, transaction_id: bytes) -> OpenTransaction:
+        found = self.transactions.get(transaction_id)
+        if found is None:
+            raise BusError(TRANSACTION_UNKNOWN)
+        return found
+
+    def session_lock(
+        self, incarnation: int, session_id: str | None, link_name: str | None
+    ) -> SessionLock | None:
+        """The session that a link of this connection holds: of this id, or by that link's name."""
+        for endpoint in self._endpoints:
+            if (
+                isinstance(endpoint, SessionReceiverEndpoint)
+                and endpoint.lock is not None
+                and endpoint.entity.incarnation == incarnation
+                and (
+                    endpoint.lock.session_id == session_id
+                    if session_id is not None
+                    else endpoint.link.name == link_name
+                )
+            ):
+                return endpoint.lock
+        return None
+
+    def holds_session(self, incarnation: int) -> bool:
+        return any(
+            isinstance(endpoint, SessionReceiverEndpoint)
+            and endpoint.entity.incarnation == incarnation
+            for endpoint in self._endpoints
+        )
 
     def reply_link(self, request: RequestEndpoint, reply_to: str | None) -> ReplyEndpoint | None:
         links = [each for each in self._endpoints if isinstance(each, ReplyEndpoint)]

@@ -6,69 +6,116 @@ sections that the broker writes in front of what the sender wrote. A body is nev
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from uuid import UUID
 
 from busway.amqp import codec
-from busway.amqp.sections import BATCH_FORMAT, Sections, apply_changes, drop_body
+from busway.amqp.sections import (
+    BATCH_FORMAT,
+    Sections,
+    apply_changes,
+    drop_body,
+    walk_pairs,
+    with_message_id,
+)
+from busway.amqp.types import Symbol
+from busway.broker.seams import Host
+from busway.gateway.router import Destination
 from busway.model.entities import Queue
 from busway.model.errors import (
     ARGUMENT_ERROR,
     ARGUMENT_OUT_OF_RANGE,
     BATCH_KEYS_DIFFER,
-    NOT_IMPLEMENTED,
     SESSION_ID_MISSING,
     BusError,
 )
-from busway.model.limits import KEY_MAX_CHARS
-from busway.model.message import PARTITION_SHIFT, Message
-from busway.model.partitioning import partition_key, partition_of_key
+from busway.model.limits import HEADER_SIZE_MAX_BYTES, KEY_MAX_CHARS, PROPERTY_SIZE_MAX_BYTES
+from busway.model.message import PARTITION_SHIFT, Message, MessageState
+from busway.model.partitioning import (
+    MessageId,
+    message_id_text,
+    partition_key,
+    partition_of_key,
+)
 
 TTL_MAX_MS = 0xFFFFFFFF
 """The header's time to live is an unsigned integer of 32 bits."""
+DIGEST_BYTES = 16
+MESSAGE_ID_BYTES = 16
+"""Written as a GUID without dashes, as .NET does."""
+
+DEAD_LETTER_SOURCE = codec.encode_value(Symbol("x-opt-deadletter-source"))
+
+Part = tuple[list[Message], int | None]
+"""Messages that are stored in one commit, and the partition that their key pins; None if any will
+do."""
+
+Keyed = tuple[Message, str | None, str | None]
+"""A message with its key and the one for an entity that it goes by way of."""
 
 # --- In ------------------------------------------------------------------------------------------
 
 
-def read(
-    payload: bytes, message_format: int, queue: Queue, now_ms: int
-) -> tuple[list[Message], int | None]:
-    """The messages of a transfer, and the partition that their key pins; None if any will do.
+def read(payload: bytes, message_format: int, entity: Destination, host: Host) -> list[Part]:
+    """The messages of a transfer: one part, unless a batch has to be split (D-29).
 
     Raises `BusError` for what the entity does not take, `ProtocolError` for what is no message.
     """
     if message_format != BATCH_FORMAT:
-        message, key = _read_one(payload, queue, now_ms)
-        return [message], _partition(key, queue)
-    messages: list[Message] = []
-    keys: set[str | None] = set()
-    for inner in codec.split_batch(payload):  # the inner messages only: the rest is for routing
-        message, key = _read_one(inner, queue, now_ms)
-        messages.append(message)
-        keys.add(key)
-    if not messages:
+        message, key, _ = read_one(payload, entity, host)
+        return [([message], _partition(key, entity))]
+    # The inner messages only: the rest is for routing.
+    return read_all(codec.split_batch(payload), entity, host)[1]
+
+
+def read_all(
+    payloads: list[bytes], entity: Destination, host: Host
+) -> tuple[list[Message], list[Part]]:
+    """Several messages that a client sends as one: in their order, and by partition."""
+    if not payloads:
         raise BusError(ARGUMENT_ERROR, refused=True, detail="The batch has no messages.")
-    if len(keys) > 1 and queue.enable_partitioning:
+    messages: list[Message] = []
+    keys: list[str | None] = []
+    all_by_id = True
+    for payload in payloads:
+        message, key, by_id = read_one(payload, entity, host)
+        messages.append(message)
+        keys.append(key)
+        all_by_id = all_by_id and by_id
+    if len(set(keys)) == 1 or not entity.enable_partitioning:
+        return messages, [(messages, _partition(keys[0], entity))]
+    if not all_by_id:
         raise BusError(BATCH_KEYS_DIFFER, refused=True)  # PRT-7
-    return messages, _partition(keys.pop(), queue)
+    by_partition: dict[int | None, list[Message]] = {}
+    for message, key in zip(messages, keys, strict=True):
+        by_partition.setdefault(_partition(key, entity), []).append(message)
+    return messages, [(part, partition) for partition, part in by_partition.items()]
 
 
-def _partition(key: str | None, queue: Queue) -> int | None:
-    if not queue.enable_partitioning:
+def _partition(key: str | None, entity: Destination) -> int | None:
+    if not entity.enable_partitioning:
         return 0
-    return None if key is None else partition_of_key(key, len(queue.placement))
+    return None if key is None else partition_of_key(key, len(entity.placement))
 
 
-def _read_one(payload: bytes, queue: Queue, now_ms: int) -> tuple[Message, str | None]:
+def read_one(payload: bytes, entity: Destination, host: Host) -> tuple[Message, str | None, bool]:
+    """A message, its key, and whether that is its message id (P-21)."""
     sections = codec.scan_message(payload)
-    _check(sections, queue, now_ms)
+    _check(sections, entity)
+    detects = entity.requires_duplicate_detection
     key = partition_key(
         sections.group_id,
         sections.partition_key,
         sections.message_id,
-        queue.requires_duplicate_detection and queue.enable_partitioning,
+        detects and entity.enable_partitioning,
     )
+    bare = sections.bare
+    if sections.message_id is None:
+        # The JavaScript SDK cannot settle a message without one. It is given after the key was
+        # chosen, and no duplicate is told by it (DUP-4).
+        bare = with_message_id(bare, host.random_bytes(MESSAGE_ID_BYTES).hex())
     message = Message(
-        bare=sections.bare,
+        bare=bare,
         size=len(payload),
         header=sections.header,
         ttl_ms=sections.ttl_ms,
@@ -76,10 +123,36 @@ def _read_one(payload: bytes, queue: Queue, now_ms: int) -> tuple[Message, str |
         annotation_items=sections.annotation_items,
         session_id=sections.group_id,
     )
-    return message, key
+    if sections.scheduled_ms is not None and sections.scheduled_ms > host.now_ms():  # SCH-1
+        message.state = MessageState.SCHEDULED
+        message.expires_ms = sections.scheduled_ms
+    if detects and sections.message_id is not None:
+        message.digest = digest(sections.message_id, key if entity.enable_partitioning else None)
+    by_id = sections.group_id is None and not sections.partition_key
+    return message, key, by_id
 
 
-def _check(sections: Sections, queue: Queue, now_ms: int) -> None:
+def read_keyed(payload: bytes, message_format: int, entity: Destination, host: Host) -> list[Keyed]:
+    """The messages of a transfer that is part of a transaction."""
+    payloads = codec.split_batch(payload) if message_format == BATCH_FORMAT else [payload]
+    return [keyed(each, entity, host) for each in payloads]
+
+
+def keyed(payload: bytes, entity: Destination, host: Host) -> Keyed:
+    message, key, _ = read_one(payload, entity, host)
+    return message, key, codec.scan_message(payload).via_partition_key
+
+
+def digest(message_id: MessageId, key: str | None) -> bytes:
+    """What duplicates have in common: the id and, on a partitioned entity, the key (DUP-2)."""
+    text = message_id_text(message_id).encode("utf-8", "surrogatepass")
+    if key is not None:
+        # The length in front keeps ("a", "bc") apart from ("ab", "c").
+        text = b"%d %b %b" % (len(text), text, key.encode("utf-8", "surrogatepass"))
+    return blake2b(text, digest_size=DIGEST_BYTES).digest()
+
+
+def _check(sections: Sections, entity: Destination) -> None:
     if sections.ttl_ms is not None and sections.ttl_ms <= 0:  # TTL-9
         raise _out_of_range("The TimeToLive of a message must be above zero.")
     if sections.message_id is not None:
@@ -88,10 +161,28 @@ def _check(sections: Sections, queue: Queue, now_ms: int) -> None:
         _check_length("SessionId", sections.group_id)
     if sections.partition_key is not None:
         _check_length("PartitionKey", sections.partition_key)
-    if queue.requires_session and sections.group_id is None:
+    properties = sections.application_properties
+    if properties is not None and len(properties) > PROPERTY_SIZE_MAX_BYTES:
+        _check_properties(properties)
+    # A topic takes messages without a session: its subscriptions decide (SES-1).
+    if sections.group_id is None and isinstance(entity, Queue) and entity.requires_session:
         raise BusError(SESSION_ID_MISSING, refused=True)
-    if sections.scheduled_ms is not None and sections.scheduled_ms > now_ms:
-        raise BusError(NOT_IMPLEMENTED, refused=True, operation="scheduled message")
+
+
+def _check_properties(properties: bytes) -> None:
+    """LIM-3. Only large ones are looked at one by one."""
+    if len(properties) > HEADER_SIZE_MAX_BYTES:
+        raise _out_of_range(
+            f"The properties of a message have {len(properties)} bytes; "
+            f"{HEADER_SIZE_MAX_BYTES} are allowed."
+        )
+    for name, start, _, stop in walk_pairs(properties, 0, len(properties)):
+        if stop - start > PROPERTY_SIZE_MAX_BYTES:
+            shown = (name or b"").decode(errors="replace")[:KEY_MAX_CHARS]
+            raise _out_of_range(
+                f"The property '{shown}' of a message has {stop - start} bytes; "
+                f"{PROPERTY_SIZE_MAX_BYTES} are allowed."
+            )
 
 
 def _check_length(name: str, value: object) -> None:
@@ -143,11 +234,15 @@ def _encode(
     bare: bytes,
 ) -> bytes:
     ttl_ms = message.ttl_ms
-    if message.expires_ms is not None:
+    if message.expires_ms is not None and message.state is not MessageState.SCHEDULED:
         # What the entity's own limit has left of it (TTL-1); clients compute the expiry from it.
         ttl_ms = message.expires_ms - message.enqueued_ms
         if ttl_ms > TTL_MAX_MS:
             ttl_ms = TTL_MAX_MS
+    annotations, annotation_items = message.annotations, message.annotation_items
+    if message.dead_letter_source is not None:  # DLQ-4
+        source = DEAD_LETTER_SOURCE + codec.encode_value(message.dead_letter_source)
+        annotations, annotation_items = source + annotations, annotation_items + 2
     return codec.encode_delivery(
         header=message.header,
         ttl_ms=ttl_ms,
@@ -158,7 +253,8 @@ def _encode(
         locked_until_ms=locked_until_ms,
         state=message.state,
         partition=message.number >> PARTITION_SHIFT if partitioned else None,
-        annotations=message.annotations,
-        annotation_items=message.annotation_items,
+        annotations=annotations,
+        annotation_items=annotation_items,
         bare=bare,
+        enqueued_number=message.enqueued_number,
     )

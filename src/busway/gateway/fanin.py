@@ -13,7 +13,7 @@ from typing import Protocol
 
 from busway.broker.seams import Grant, Receiver
 from busway.gateway.router import Router
-from busway.model.entities import Queue
+from busway.model.entities import Entity, Topic
 from busway.store.base import SubQueueKey, SubQueueKind
 
 GRANT_MESSAGES_MAX = 64
@@ -39,20 +39,25 @@ class Turns(Protocol):
 
     def at_turn_end(self, due: FanIn) -> None: ...
 
+    def is_left(self, fan_in: FanIn) -> None:
+        """Its last link is gone."""
+
 
 class FanIn:
     """All links of this gateway that receive from one sub-queue of one entity."""
 
-    def __init__(self, queue: Queue, kind: SubQueueKind, router: Router, turns: Turns) -> None:
+    def __init__(self, entity: Entity, kind: SubQueueKind, router: Router, turns: Turns) -> None:
         self.kind = kind
         self.links: dict[CreditLink, None] = {}
         self.turn_is_due = False
         self._router = router
         self._turns = turns
-        self._placement = queue
+        self._entity = entity
+        # A receiver on a topic is let in, so that Python can peek there, and gets nothing.
+        gives_nothing = isinstance(entity, Topic) and kind is SubQueueKind.MAIN
+        partitions = 0 if gives_nothing else len(entity.placement)
         self._keys = [
-            SubQueueKey(queue.incarnation, partition, kind)
-            for partition in range(len(queue.placement))
+            SubQueueKey(entity.incarnation, partition, kind) for partition in range(partitions)
         ]
         self._ready: dict[SubQueueKey, None] = {}
         self._hungry: deque[CreditLink] = deque()
@@ -61,14 +66,14 @@ class FanIn:
 
     @property
     def incarnation(self) -> int:
-        return self._placement.incarnation
+        return self._entity.incarnation
 
     def join(self, link: CreditLink) -> None:
         if not self.links:
             # Whatever was said while nobody listened: every partition is asked once.
             for key in self._keys:
                 self._ready[key] = None
-                owner = self._router.owner(self._placement, key.partition)
+                owner = self._router.owner(self._entity, key.partition)
                 if owner is not None:
                     owner.watch(key, self)
         self.links[link] = None
@@ -78,9 +83,10 @@ class FanIn:
         self._in_hungry.discard(link)
         if not self.links:
             for key in self._keys:
-                owner = self._router.owner(self._placement, key.partition)
+                owner = self._router.owner(self._entity, key.partition)
                 if owner is not None:
                     owner.unwatch(key, self)
+            self._turns.is_left(self)
 
     def hungry(self, link: CreditLink) -> None:
         """The link may have free credit."""
@@ -124,7 +130,7 @@ class FanIn:
             return
         key = next(iter(self._ready))
         del self._ready[key]
-        owner = self._router.owner(self._placement, key.partition)
+        owner = self._router.owner(self._entity, key.partition)
         if owner is None or not owner.available:
             self._hungry.appendleft(link)
             return  # says ready when it is back

@@ -19,13 +19,16 @@ from busway.cluster.catalog import Catalog, Change
 from busway.gateway.budget import Budget
 from busway.gateway.cbs import CbsService
 from busway.gateway.connection import GatewayConnection, Peer
-from busway.gateway.fanin import CreditLink, FanIn
+from busway.gateway.fanin import FanIn
+from busway.gateway.idle_entities import IdleEntities
 from busway.gateway.management import ManagementService
 from busway.gateway.requests import Request
 from busway.gateway.router import Owner, Router
 from busway.gateway.sender import SenderEndpoint
+from busway.gateway.session_receiver import SessionWaits
+from busway.gateway.transactions import OpenTransaction
 from busway.model.durations import format_timespan
-from busway.model.entities import Queue
+from busway.model.entities import Entity
 from busway.model.errors import (
     ENTITY_CHANGED,
     ENTITY_DISABLED,
@@ -85,13 +88,17 @@ class Gateway:
         self.budget = Budget(self.settings.uncommitted_bytes_max)
         self.cbs = CbsService(self)
         self.management = ManagementService(self)
+        self.sessions = SessionWaits(self)
+        self.idle = IdleEntities(self)
         self.connections: dict[GatewayConnection, None] = {}
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
         self._due: list[Due] = []
         self._sending: dict[SenderEndpoint, None] = {}
         self._requests: list[Request] = []
+        self._transactions: dict[OpenTransaction, None] = {}
         self._sweep_timer: Timer | None = None
         catalog.listen(self._entity_changed)
+        self.idle.start()
 
     # --- Connections -----------------------------------------------------------------------------
 
@@ -112,33 +119,42 @@ class Gateway:
 
     # --- Entities --------------------------------------------------------------------------------
 
-    def find_queue(self, address: Address) -> Queue | None:
-        if address.subscription is not None:
-            return None
-        return self.catalog.find(address.path)
+    def find(self, address: Address) -> Entity | None:
+        """The queue, topic or subscription that an address names or lies in."""
+        return self.catalog.find_entity(address)
 
     def exists(self, address: Address) -> bool:
-        return self.find_queue(address) is not None
+        return self.find(address) is not None
 
-    def fan_in(self, queue: Queue, kind: SubQueueKind) -> FanIn:
+    def fan_in(self, entity: Entity, kind: SubQueueKind) -> FanIn:
         """Of the entity's sub-queue, for all connections of this gateway."""
-        found = self._fan_ins.get((queue.incarnation, kind))
+        found = self._fan_ins.get((entity.incarnation, kind))
         if found is None:
-            found = FanIn(queue, kind, self.router, self)
-            self._fan_ins[queue.incarnation, kind] = found
+            found = FanIn(entity, kind, self.router, self)
+            self._fan_ins[entity.incarnation, kind] = found
         return found
 
-    def leave(self, fan_in: FanIn, link: CreditLink) -> None:
-        fan_in.leave(link)
+    def is_left(self, fan_in: FanIn) -> None:
         key = (fan_in.incarnation, fan_in.kind)
-        if not fan_in.links and self._fan_ins.get(key) is fan_in:
+        if self._fan_ins.get(key) is fan_in:
             del self._fan_ins[key]
+
+    def has_receivers(self, entity: Entity) -> bool:
+        """Whether somebody has a receiver link there, or waits for one."""
+        incarnation = entity.incarnation
+        return (
+            any(key[0] == incarnation for key in self._fan_ins)
+            or self.sessions.is_awaited(incarnation)
+            or any(connection.holds_session(incarnation) for connection in self.connections)
+        )
 
     def _entity_changed(self, change: Change) -> None:
         """STA-2, STA-5: links to what was deleted or changed are detached; clients attach again."""
         before, after = change.before, change.after
-        if before is None:
-            return
+        if after is not None:
+            self.idle.expect(after)
+        if before is None or change.rule is not None:
+            return  # a rule changes what comes later, not who receives it (RUL-6)
         if after is None:
             kind = NOT_FOUND
             self.router.forget(before.incarnation)
@@ -181,6 +197,10 @@ class Gateway:
         request.awaited()
         self._arm()
 
+    def await_discharge(self, transaction: OpenTransaction) -> None:
+        self._transactions[transaction] = None
+        self._arm()
+
     def _arm(self) -> None:
         if self._sweep_timer is None:
             self._sweep_timer = self.host.at(self.host.now_ms() + SWEEP_MS, self._sweep)
@@ -201,7 +221,12 @@ class Gateway:
             else:
                 waiting.append(request)
         self._requests = waiting
-        if self._sending or self._requests:
+        for transaction in list(self._transactions):
+            if transaction.is_over:
+                del self._transactions[transaction]
+            elif transaction.deadline_ms is not None and transaction.deadline_ms <= now_ms:
+                transaction.time_out()
+        if self._sending or self._requests or self._transactions:
             self._arm()
 
     # --- Errors as clients see them --------------------------------------------------------------

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from busway.gateway.router import Router
-from busway.model.entities import Queue
+from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.limits import PEEK_REPLY_MAX_BYTES
 from busway.model.message import Message, partition_of, sequence_number
@@ -29,13 +29,13 @@ class PeekWalk:
     def __init__(
         self,
         router: Router,
-        queue: Queue,
+        entity: Entity,
         kind: SubQueueKind,
         count: int,
         done: Callable[[list[Message]], None],
     ) -> None:
         self._router = router
-        self._queue = queue
+        self._entity = entity
         self._kind = kind
         self._count = count
         self._done = done
@@ -44,17 +44,30 @@ class PeekWalk:
         self._partition = 0
         self._asked = 0
         self._room = 0
+        self._session_id: str | None = None
+        self._first, self._stop = 0, len(entity.placement)
+
+    def within(self, session_id: str | None, partition: int | None) -> PeekWalk:
+        """Only this session's messages, in this partition if it is known to have them all."""
+        self._session_id = session_id
+        if partition is not None:
+            self._first, self._stop = partition, partition + 1
+        return self
 
     def walk(self, from_number: int) -> None:
         """Go on from this number; partitions without an owner are passed over."""
         self._partition = partition_of(from_number)
-        while self._partition < len(self._queue.placement):
-            owner = self._router.owner(self._queue, self._partition)
+        if self._partition < self._first:
+            self._partition, from_number = self._first, sequence_number(self._first, 0)
+        while self._partition < self._stop:
+            owner = self._router.owner(self._entity, self._partition)
             if owner is not None and owner.available:
-                key = SubQueueKey(self._queue.incarnation, self._partition, self._kind)
+                key = SubQueueKey(self._entity.incarnation, self._partition, self._kind)
                 self._asked = min(self._count - len(self._found), READ_ROWS_MAX)
                 self._room = PEEK_REPLY_MAX_BYTES - self._size
-                owner.peek(key, from_number, self._asked, self._room, self._answered)
+                owner.peek(
+                    key, from_number, self._asked, self._room, self._answered, self._session_id
+                )
                 return
             self._skip("it is unavailable")
             from_number = sequence_number(self._partition, 0)
@@ -82,5 +95,5 @@ class PeekWalk:
             self.walk(self._found[-1].number + 1)
 
     def _skip(self, why: str) -> None:
-        log.warning("peek skips partition %d of %s: %s", self._partition, self._queue.path, why)
+        log.warning("peek skips partition %d of %s: %s", self._partition, self._entity.path, why)
         self._partition += 1

@@ -8,18 +8,18 @@ after the commit, coalesced by outcome once per turn.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from busway.amqp.events import Disposed
 from busway.amqp.link import Link
-from busway.amqp.performatives import Outcome, Rejected
+from busway.amqp.performatives import Outcome, Rejected, TransactionalState
 from busway.broker.locks import token_partition
 from busway.broker.seams import Grant, SettlementKind, Timer
 from busway.gateway import envelope, settlement
-from busway.gateway.fanin import FanIn
-from busway.gateway.router import kind_of
-from busway.model.entities import Queue
-from busway.model.errors import LOCK_LOST, NOT_IMPLEMENTED, BusError
+from busway.gateway.fanin import CreditLink
+from busway.gateway.router import is_partitioned
+from busway.model.entities import Entity
+from busway.model.errors import ARGUMENT_ERROR, LOCK_LOST, BusError, ErrorKind
 from busway.model.message import Message
 from busway.model.names import Address
 from busway.store.base import SubQueueKey
@@ -51,6 +51,23 @@ class Acknowledgements:
         self.receiver.reject(tag, error)
 
 
+class Feed(Protocol):
+    """Where a link's messages come from: the fan-in of all partitions, or one session."""
+
+    def join(self, link: CreditLink) -> None: ...
+
+    def leave(self, link: CreditLink) -> None: ...
+
+    def hungry(self, link: CreditLink) -> None:
+        """The link may have free credit."""
+
+    def returned(self, key: SubQueueKey, *, empty: bool) -> None:
+        """A grant has come back from a partition that is empty, or may have more."""
+
+    def turn(self) -> None:
+        """Lend what can be lent now."""
+
+
 class ReceiverEndpoint:
     """One receiver link on one sub-queue. `delete` is receive-and-delete (D-6)."""
 
@@ -60,36 +77,40 @@ class ReceiverEndpoint:
         "_drain_timer",
         "_grants",
         "_lent",
+        "_partitioned",
         "_recalled",
         "address",
         "closed",
         "connection",
         "delete",
-        "fan_in",
+        "entity",
+        "feed",
         "gateway",
         "kind",
         "link",
-        "queue",
         "turn_is_due",
     )
+
+    lost: ErrorKind = LOCK_LOST
+    """What a settlement with an invalid token is answered."""
 
     def __init__(
         self,
         connection: GatewayConnection,
         link: Link,
-        queue: Queue,
+        entity: Entity,
         address: Address,
-        fan_in: FanIn,
+        feed: Feed,
         *,
         delete: bool,
     ) -> None:
         self.connection = connection
         self.gateway = connection.gateway
         self.link = link
-        self.queue = queue
-        self.kind = kind_of(address)
+        self.entity = entity
+        self.kind = address.sub_queue
         self.address = address
-        self.fan_in = fan_in
+        self.feed = feed
         self.delete = delete
         self.closed = False
         self.turn_is_due = False
@@ -101,7 +122,9 @@ class ReceiverEndpoint:
         self._drain_timer: Timer | None = None
         self._drain_is_overdue = False
         self._acknowledgements: dict[SettlementKind, Acknowledgements] = {}
-        fan_in.join(self)
+        self._partitioned = is_partitioned(entity)
+        self.gateway.idle.used(entity)
+        feed.join(self)
 
     # --- Credit ----------------------------------------------------------------------------------
 
@@ -121,12 +144,12 @@ class ReceiverEndpoint:
         elif self.link.credit < self._lent:
             self._recall()
         else:
-            self.fan_in.hungry(self)
+            self.feed.hungry(self)
 
     def resume(self) -> None:
         """The connection can take deliveries again."""
         if not self.closed:
-            self.fan_in.hungry(self)
+            self.feed.hungry(self)
 
     def _drain(self) -> None:
         """Deliver what is there, then give the credit back (amqp.md 9)."""
@@ -140,8 +163,8 @@ class ReceiverEndpoint:
 
     def _go_on_draining(self) -> None:
         """Ask the partitions; once they have all answered, so can we."""
-        self.fan_in.hungry(self)
-        self.fan_in.turn()
+        self.feed.hungry(self)
+        self.feed.turn()
         if not self._grants:
             self._answer_drain()
 
@@ -167,7 +190,7 @@ class ReceiverEndpoint:
     def _recall(self) -> None:
         for grant in [grant for grant in self._grants if grant not in self._recalled]:
             self._recalled.add(grant)
-            owner = self.gateway.router.owner(self.queue, grant.key.partition)
+            owner = self.gateway.router.owner(self.entity, grant.key.partition)
             if owner is not None:
                 owner.recall(grant)
 
@@ -185,13 +208,15 @@ class ReceiverEndpoint:
         link = self.link
         self._grants[grant] -= len(messages)
         self._lent -= len(messages)
-        if self.closed or link.credit < len(messages):
+        if self.closed or (link.credit < len(messages) and not self.delete):
             messages = self._hand_back(grant, messages)
-        partitioned = self.queue.enable_partitioning
+        partitioned = self._partitioned
         if self.delete:
             for message in messages:
                 payload = envelope.encode(message, partitioned=partitioned)
-                link.send(payload, message.number.to_bytes(16, "big"), settled=True)
+                # Removed for this link while it had credit: it comes, also if that is gone (D-6).
+                tag = message.number.to_bytes(16, "big")
+                link.send(payload, tag, settled=True, promised=True)
         else:
             for message in messages:
                 assert message.lock_token is not None
@@ -209,7 +234,7 @@ class ReceiverEndpoint:
                     extra=self.connection.named(self.link),
                 )
             return messages[:room]
-        owner = self.gateway.router.owner(self.queue, grant.key.partition)
+        owner = self.gateway.router.owner(self.entity, grant.key.partition)
         if owner is not None:
             for message in messages[room:]:
                 assert message.lock_token is not None
@@ -227,10 +252,10 @@ class ReceiverEndpoint:
         recalled = grant in self._recalled
         self._recalled.discard(grant)
         # Something unused and not asked back: there is no more.
-        self.fan_in.returned(grant.key, empty=unused > 0 and not recalled)
+        self.feed.returned(grant.key, empty=unused > 0 and not recalled)
         if self.closed:
             return
-        self.fan_in.hungry(self)
+        self.feed.hungry(self)
         if self.link.drain and not self._grants:
             # Not from here: the fan-in may be in the middle of asking the other partitions.
             self.gateway.at_turn_end(self)
@@ -239,26 +264,28 @@ class ReceiverEndpoint:
 
     def disposed(self, event: Disposed) -> None:
         """The client has decided about some of what it holds."""
+        if isinstance(event.state, TransactionalState):
+            self._settle_in_transaction(event, event.state)
+            return
         decision = settlement.from_outcome(event.state)
         if decision is None:
             if not event.settled:
-                self._refuse_state(event)
-                return
+                return  # `received` and null say nothing
             # Settled without an outcome: whatever was meant, the message must not be lost.
             decision = settlement.RELEASE
         if self.delete:
             return
-        router, queue, kind = self.gateway.router, self.queue, self.kind
+        router, entity, kind = self.gateway.router, self.entity, self.kind
         replies: Acknowledgements | settlement.Unanswered = (
             settlement.UNANSWERED if event.settled else self._acknowledge(decision.kind)
         )
-        incarnation = queue.incarnation
+        incarnation = entity.incarnation
         for delivery_id, token in zip(event.delivery_ids, event.tags, strict=True):
             partition = token_partition(token)
             try:
                 if partition is None:
-                    raise BusError(LOCK_LOST)
-                owner = router.available_owner(queue, partition)
+                    raise BusError(self.lost)
+                owner = router.available_owner(entity, partition)
             except BusError as error:
                 replies.failed(delivery_id, error)
                 continue
@@ -273,12 +300,31 @@ class ReceiverEndpoint:
             self._acknowledgements[kind] = replies
         return replies
 
-    def _refuse_state(self, event: Disposed) -> None:
-        """A transaction's state, which is not supported yet; `received` and null say nothing."""
-        if event.state is None or event.state.CODE != 0x34:
+    def _settle_in_transaction(self, event: Disposed, state: TransactionalState) -> None:
+        """Kept until the discharge, and the lock with it; answered now (amqp.md 14)."""
+        decision = settlement.from_outcome(state.outcome)
+        if self.delete:
             return
-        for delivery_id in event.delivery_ids:
-            self.reject(delivery_id, BusError(NOT_IMPLEMENTED, operation="transaction"))
+        for delivery_id, token in zip(event.delivery_ids, event.tags, strict=True):
+            partition = token_partition(token)
+            try:
+                transaction = self.connection.transaction(state.txn_id)
+                with transaction.operation():
+                    if decision is None:
+                        problem = "The transactional state has no outcome."
+                        raise BusError(ARGUMENT_ERROR, detail=problem)
+                    if partition is None:
+                        raise BusError(self.lost)
+                    key = SubQueueKey(self.entity.incarnation, partition, self.kind)
+                    transaction.settle(self.entity, key, token, decision)
+            except BusError as error:
+                if not event.settled:
+                    self.reject(delivery_id, error)
+                continue
+            if not event.settled:
+                assert decision is not None
+                outcome = settlement.ACKNOWLEDGEMENTS[decision.kind]
+                self.link.settle_sent([delivery_id], TransactionalState(state.txn_id, outcome))
 
     def reject(self, delivery_id: int, error: BusError) -> None:
         if not self.closed:
@@ -304,4 +350,5 @@ class ReceiverEndpoint:
         if self._drain_timer is not None:
             self._drain_timer.cancel()
         self._recall()
-        self.gateway.leave(self.fan_in, self)
+        self.feed.leave(self)
+        self.gateway.idle.used(self.entity)

@@ -7,15 +7,33 @@ turns, and the next is asked when one is unavailable, full, or certainly did not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from busway.broker.seams import Grant, Replies, Settlement, Watcher
-from busway.model.entities import Queue
+from busway.broker.seams import (
+    Grant,
+    Replies,
+    SessionHolder,
+    SessionLock,
+    Settlement,
+    TransferSource,
+    Watcher,
+)
+from busway.broker.transactions import Transaction
+from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import PARTITION_UNAVAILABLE, QUOTA_EXCEEDED, SERVER_BUSY, BusError
 from busway.model.message import Message
-from busway.model.names import Address
-from busway.store.base import SubQueueKey, SubQueueKind
+from busway.store.base import Counters, SubQueueKey, SubQueueKind
+
+Destination = Queue | Topic
+"""What messages can be sent to."""
+
+
+def is_partitioned(entity: Entity) -> bool:
+    """A subscription is as its topic is."""
+    if isinstance(entity, Subscription):
+        return len(entity.placement) > 1
+    return entity.enable_partitioning
 
 
 class Owner(Protocol):
@@ -24,9 +42,21 @@ class Owner(Protocol):
     @property
     def available(self) -> bool: ...
 
+    @property
+    def epoch(self) -> int: ...
+
     def send(
-        self, key: SubQueueKey, messages: list[Message], replies: Replies, tag: int
+        self, key: SubQueueKey, messages: Sequence[Message], replies: Replies, tag: int
     ) -> None: ...
+    def transfer(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        messages: Sequence[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None: ...
+    def transact(self, transaction: Transaction, replies: Replies, tag: int) -> None: ...
+    def reserve_numbers(self, key: SubQueueKey, count: int) -> list[int]: ...
     def grant(self, grant: Grant) -> None: ...
     def recall(self, grant: Grant) -> None: ...
     def watch(self, key: SubQueueKey, watcher: Watcher) -> None: ...
@@ -34,27 +64,72 @@ class Owner(Protocol):
     def settle(
         self, key: SubQueueKey, token: bytes, settlement: Settlement, replies: Replies, tag: int
     ) -> None: ...
-    def renew(self, key: SubQueueKey, tokens: list[bytes]) -> list[int]: ...
-    def peek(
+    def renew(self, key: SubQueueKey, tokens: Sequence[bytes]) -> list[int]: ...
+    def counters(self, incarnation: int, partition: int) -> dict[SubQueueKind, Counters]: ...
+
+    def accept_session(
+        self, key: SubQueueKey, session_id: str | None, holder: SessionHolder
+    ) -> SessionLock | None: ...
+    def leave_session(self, lock: SessionLock) -> None: ...
+    def renew_session(self, lock: SessionLock) -> int: ...
+    def set_session_state(
+        self, lock: SessionLock, state: bytes | None, replies: Replies, tag: int
+    ) -> None: ...
+    def session_state(
+        self, lock: SessionLock, done: Callable[[bytes | BusError | None], None]
+    ) -> None: ...
+    def sessions(self, key: SubQueueKey, updated_after_ms: int | None) -> list[str]: ...
+
+    # These read first: the broker has them as attributes.
+
+    @property
+    def peek(self) -> Peek: ...
+    @property
+    def receive_deferred(self) -> ReceiveDeferred: ...
+    @property
+    def cancel_scheduled(self) -> CancelScheduled: ...
+    @property
+    def delete_batch(self) -> DeleteBatch: ...
+
+
+class Peek(Protocol):
+    def __call__(
         self,
         key: SubQueueKey,
         from_number: int,
         count: int,
         size: int,
         done: Callable[[list[Message] | BusError], None],
+        session_id: str | None = None,
     ) -> None: ...
-    def receive_deferred(
+
+
+class ReceiveDeferred(Protocol):
+    def __call__(
         self,
         key: SubQueueKey,
-        numbers: list[int],
+        numbers: Sequence[int],
         delete: bool,
         done: Callable[[list[Message] | BusError], None],
+        session: SessionLock | None = None,
     ) -> None: ...
 
 
-def kind_of(address: Address) -> SubQueueKind:
-    """The sub-queue that an address names, as stores and brokers write it."""
-    return SubQueueKind(address.sub_queue)
+class CancelScheduled(Protocol):
+    def __call__(
+        self, key: SubQueueKey, numbers: Sequence[int], done: Callable[[BusError | None], None]
+    ) -> None: ...
+
+
+class DeleteBatch(Protocol):
+    def __call__(
+        self,
+        key: SubQueueKey,
+        count: int,
+        before_ms: int,
+        session_id: str | None,
+        done: Callable[[int | BusError], None],
+    ) -> None: ...
 
 
 class PendingSend:
@@ -63,14 +138,18 @@ class PendingSend:
     __slots__ = ("deadline_ms", "messages", "partition", "pinned", "size", "some_busy", "tried")
 
     def __init__(
-        self, messages: list[Message], size: int, deadline_ms: int, pinned: int | None
+        self,
+        messages: list[Message],
+        pinned: int | None,
+        size: int = 0,
+        deadline_ms: int = 0,
     ) -> None:
         self.messages = messages
+        self.pinned = pinned
+        """The partition that the key says; None if any will do."""
         self.size = size
         """Bytes of the transfer, held against the budget until it is answered."""
         self.deadline_ms = deadline_ms
-        self.pinned = pinned
-        """The partition that the key says; None if any will do."""
         self.partition = -1
         self.tried = 0
         """A bit for each partition that is unavailable, full or has refused it."""
@@ -87,35 +166,37 @@ class Router:
         self._turns: dict[int, int] = {}
         """By incarnation: the partition that the next send without a key tries first (P-22)."""
 
-    def owner(self, queue: Queue, partition: int) -> Owner | None:
+    def owner(self, entity: Entity, partition: int) -> Owner | None:
         """The owner of a partition, None while nobody here knows one."""
-        if not 0 <= partition < len(queue.placement):
+        if not 0 <= partition < len(entity.placement):
             return None
-        return self.owners.get(queue.placement[partition])
+        return self.owners.get(entity.placement[partition])
 
-    def available_owner(self, queue: Queue, partition: int) -> Owner:
+    def available_owner(self, entity: Entity, partition: int) -> Owner:
         """The owner, for a command that can go nowhere else (P-24)."""
-        owner = self.owner(queue, partition)
+        owner = self.owner(entity, partition)
         if owner is None or not owner.available:
-            raise BusError(PARTITION_UNAVAILABLE, refused=True, partition=partition, uri=queue.path)
+            raise BusError(
+                PARTITION_UNAVAILABLE, refused=True, partition=partition, uri=entity.path
+            )
         return owner
 
     def forget(self, incarnation: int) -> None:
         self._turns.pop(incarnation, None)
 
-    def send(self, queue: Queue, pending: PendingSend, replies: Replies, tag: int) -> None:
+    def send(self, entity: Destination, pending: PendingSend, replies: Replies, tag: int) -> None:
         """Hand the messages to a partition. Raises when none can take them now."""
         if pending.pinned is not None:
             partition = pending.pinned
-            owner = self.available_owner(queue, partition)
+            owner = self.available_owner(entity, partition)
         else:
-            partition, owner = self._next(queue, pending)
+            partition, owner = self._next(entity, pending)
         pending.partition = partition
-        key = SubQueueKey(queue.incarnation, partition, SubQueueKind.MAIN)
+        key = SubQueueKey(entity.incarnation, partition, SubQueueKind.MAIN)
         owner.send(key, pending.messages, replies, tag)
 
     def send_elsewhere(
-        self, queue: Queue, pending: PendingSend, error: BusError, replies: Replies, tag: int
+        self, entity: Destination, pending: PendingSend, error: BusError, replies: Replies, tag: int
     ) -> None:
         """A partition has answered `error`: try the next one if that is safe, else raise (D-4)."""
         full = error.kind is QUOTA_EXCEEDED
@@ -124,23 +205,68 @@ class Router:
         pending.tried |= 1 << pending.partition
         pending.some_busy = pending.some_busy or not full
         try:
-            self.send(queue, pending, replies, tag)
+            self.send(entity, pending, replies, tag)
         except BusError:
             if full and not pending.some_busy:
                 raise error from None  # the partition's own numbers, all others being full as well
             raise
 
-    def _next(self, queue: Queue, pending: PendingSend) -> tuple[int, Owner]:
-        count = len(queue.placement)
-        turn = self._turns.get(queue.incarnation, 0)
+    def _next(self, entity: Destination, pending: PendingSend) -> tuple[int, Owner]:
+        count = len(entity.placement)
+        turn = self._turns.get(entity.incarnation, 0)
         for step in range(count):
             partition = (turn + step) % count
             if pending.tried >> partition & 1:
                 continue
-            owner = self.owners.get(queue.placement[partition])
+            owner = self.owners.get(entity.placement[partition])
             if owner is not None and owner.available:
-                self._turns[queue.incarnation] = (partition + 1) % count
+                self._turns[entity.incarnation] = (partition + 1) % count
                 return partition, owner
             pending.tried |= 1 << partition
             pending.some_busy = True
         raise BusError(SERVER_BUSY, refused=True)
+
+
+class Dispatch:
+    """Several sends that are one to the client: done when all are committed, or one is not.
+
+    A part that fails does not undo the others. The client is told *server busy*, sends it all
+    again, and duplicate detection absorbs what is already there (D-29).
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        entity: Destination,
+        parts: Sequence[PendingSend],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        self._router = router
+        self._entity = entity
+        self._parts = parts
+        self._done = done
+        self._open = len(parts)
+        self._error: BusError | None = None
+
+    def start(self) -> None:
+        for tag, part in enumerate(self._parts):
+            try:
+                self._router.send(self._entity, part, self, tag)
+            except BusError as error:
+                self._answered(1, error)
+
+    def committed(self, tags: list[int]) -> None:
+        self._answered(len(tags), None)
+
+    def failed(self, tag: int, error: BusError) -> None:
+        try:
+            self._router.send_elsewhere(self._entity, self._parts[tag], error, self, tag)
+        except BusError as final:
+            self._answered(1, final)
+
+    def _answered(self, count: int, error: BusError | None) -> None:
+        self._open -= count
+        if error is not None:
+            self._error = error if len(self._parts) == 1 else BusError(SERVER_BUSY)
+        if self._open == 0:
+            self._done(self._error)

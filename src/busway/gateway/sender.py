@@ -8,18 +8,32 @@ full error. Never *released* or *modified*: Python would wait for ever.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from busway.amqp.errors import DECODE_ERROR, ProtocolError
 from busway.amqp.events import TransferReceived
 from busway.amqp.link import Link
-from busway.amqp.performatives import Accepted, Error, Rejected
+from busway.amqp.performatives import Accepted, Error, Rejected, TransactionalState
+from busway.broker.transactions import Transaction
 from busway.gateway import envelope
-from busway.gateway.router import PendingSend
+from busway.gateway.coordinator import TRANSACTION_ID_BYTES
+from busway.gateway.envelope import Keyed
+from busway.gateway.router import Destination, Dispatch, PendingSend
+from busway.gateway.transactions import to_be_transferred
 from busway.model.durations import format_timespan
-from busway.model.entities import Queue
-from busway.model.errors import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, TIMEOUT, BusError
+from busway.model.errors import (
+    BATCH_KEYS_DIFFER,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    TIMEOUT,
+    BusError,
+)
+from busway.model.limits import KIB
 from busway.model.names import Address
+from busway.model.partitioning import partition_of_key
+from busway.store.base import SubQueueKey, SubQueueKind
 
 if TYPE_CHECKING:
     from busway.gateway.connection import GatewayConnection
@@ -42,19 +56,27 @@ class SenderEndpoint:
         "address",
         "closed",
         "connection",
+        "destination",
+        "entity",
         "gateway",
         "link",
-        "queue",
         "turn_is_due",
     )
 
     def __init__(
-        self, connection: GatewayConnection, link: Link, queue: Queue, address: Address
+        self,
+        connection: GatewayConnection,
+        link: Link,
+        entity: Destination,
+        address: Address,
+        destination: str | None = None,
     ) -> None:
         self.connection = connection
         self.gateway = connection.gateway
         self.link = link
-        self.queue = queue
+        self.entity = entity
+        self.destination = destination
+        """The path of another entity: messages go there by way of this one."""
         self.address = address
         self.closed = False
         self.turn_is_due = False
@@ -65,6 +87,7 @@ class SenderEndpoint:
         self._accepted: list[int] = []
 
     def start(self) -> None:
+        self.gateway.idle.used(self.entity)
         self.link.set_credit(self.gateway.budget.share(CREDIT))
 
     def transfer(self, event: TransferReceived) -> None:
@@ -73,10 +96,12 @@ class SenderEndpoint:
         gateway.at_turn_end(self)
         try:
             if event.state is not None:
-                raise BusError(NOT_IMPLEMENTED, operation="send in a transaction")
-            messages, pinned = envelope.read(
-                event.payload, event.message_format, self.queue, now_ms
-            )
+                self._send_in_transaction(event)
+                return
+            if self.destination is not None:
+                self._send_via(event, now_ms)
+                return
+            parts = envelope.read(event.payload, event.message_format, self.entity, gateway.host)
         except BusError as error:
             if not event.settled:
                 self._reject(delivery_id, error)
@@ -87,23 +112,83 @@ class SenderEndpoint:
                 self.link.settle([delivery_id], Rejected(fault))
             return
         size = len(event.payload)
-        pending = PendingSend(messages, size, now_ms + gateway.settings.send_timeout_ms, pinned)
-        if not self._pending:
-            gateway.await_sends(self)
-        self._pending[delivery_id] = pending
-        if event.settled:
-            self._settled.add(delivery_id)
-        gateway.budget.take(size)
+        deadline_ms = now_ms + gateway.settings.send_timeout_ms
+        pending = PendingSend(*parts[0], size, deadline_ms)
+        self._track(event, pending)
+        if len(parts) > 1:
+            self._split(delivery_id, [PendingSend(*part) for part in parts])
+            return
         try:
-            gateway.router.send(self.queue, pending, self, delivery_id)
+            gateway.router.send(self.entity, pending, self, delivery_id)
         except BusError as error:
             self._finish(delivery_id, error)
+
+    def _track(self, event: TransferReceived, pending: PendingSend) -> None:
+        if not self._pending:
+            self.gateway.await_sends(self)
+        self._pending[event.delivery_id] = pending
+        if event.settled:
+            self._settled.add(event.delivery_id)
+        self.gateway.budget.take(pending.size)
+
+    def _send_in_transaction(self, event: TransferReceived) -> None:
+        """Kept until the discharge; answered now (amqp.md 14)."""
+        if not isinstance(event.state, TransactionalState):
+            raise BusError(NOT_IMPLEMENTED, operation=f"a send with {event.state!r}")
+        transaction = self.connection.transaction(event.state.txn_id)
+        with transaction.operation():
+            entity = self._final_entity()
+            messages = self._read_keyed(event, entity)
+            if self.destination is None:
+                transaction.send(self.link.session, entity, messages)
+            else:
+                transaction.send_via(self.entity, entity, messages)
+        if not event.settled:
+            state = TransactionalState(event.state.txn_id, ACCEPTED)
+            self.link.settle([event.delivery_id], state)
+
+    def _read_keyed(self, event: TransferReceived, entity: Destination) -> list[Keyed]:
+        host = self.gateway.host
+        return envelope.read_keyed(event.payload, event.message_format, entity, host)
+
+    def _send_via(self, event: TransferReceived, now_ms: int) -> None:
+        """To another entity by way of this one, outside a transaction: one of its own (TXN-3)."""
+        via, entity = self.entity, self._final_entity()
+        messages = self._read_keyed(event, entity)
+        count = len(via.placement)
+        keys = {via_key or key for _, key, via_key in messages}
+        if len(keys) > 1 and count > 1:
+            raise BusError(BATCH_KEYS_DIFFER, refused=True)
+        key, random = keys.pop(), self.gateway.host.random_bytes
+        partition = random(1)[0] % count if key is None else partition_of_key(key, count)
+        found = [message for message, _, _ in messages]
+        for message in found:
+            to_be_transferred(message, entity)
+        deadline_ms = now_ms + self.gateway.settings.send_timeout_ms
+        self._track(event, PendingSend(found, partition, len(event.payload), deadline_ms))
+        work = Transaction(random(TRANSACTION_ID_BYTES))
+        work.transfers.append((SubQueueKey(via.incarnation, partition, SubQueueKind.MAIN), found))
+        try:
+            owner = self.gateway.router.available_owner(via, partition)
+        except BusError as error:
+            self._finish(event.delivery_id, error)
+            return
+        owner.transact(work, self, event.delivery_id)
+
+    def _final_entity(self) -> Destination:
+        """Where the messages of this link end up; one that is gone is not found (FWD-5)."""
+        if self.destination is None:
+            return self.entity
+        entity = self.gateway.catalog.find(self.destination)
+        if entity is None:
+            raise BusError(NOT_FOUND, uri=self.destination)
+        return entity
 
     def too_large(self, delivery_id: int, settled: bool) -> None:
         """The link stays: only this message is refused."""
         self.gateway.at_turn_end(self)
         if not settled:
-            limit = self.queue.max_message_size_bytes
+            limit = self.entity.max_message_size_kb * KIB
             self._reject(
                 delivery_id,
                 BusError(
@@ -113,6 +198,17 @@ class SenderEndpoint:
                     max_bytes=limit,
                 ),
             )
+
+    def _split(self, delivery_id: int, parts: list[PendingSend]) -> None:
+        """A batch whose message ids say different partitions (D-29)."""
+        done = partial(self._split_is_done, delivery_id)
+        Dispatch(self.gateway.router, self.entity, parts, done).start()
+
+    def _split_is_done(self, delivery_id: int, error: BusError | None) -> None:
+        if error is None:
+            self.committed([delivery_id])
+        else:
+            self._finish(delivery_id, error)
 
     # --- Answers of partitions -------------------------------------------------------------------
 
@@ -135,7 +231,7 @@ class SenderEndpoint:
         if pending is None:
             return
         try:
-            self.gateway.router.send_elsewhere(self.queue, pending, error, self, tag)
+            self.gateway.router.send_elsewhere(self.entity, pending, error, self, tag)
         except BusError as final:
             self._finish(tag, final)
 
@@ -161,6 +257,7 @@ class SenderEndpoint:
         """Once per turn: acknowledge what was committed, then see about credit."""
         if self._accepted:
             delivery_ids, self._accepted = self._accepted, []
+            self.gateway.idle.used(self.entity)
             self.link.settle(delivery_ids, ACCEPTED)
         self.replenish()
 

@@ -178,6 +178,9 @@ class Subscription:
     name: str
     incarnation: int = 0
     version: int = 1
+    topic_incarnation: int = 0
+    placement: tuple[str, ...] = ()
+    """Its topic's: a copy is stored where the message was sent to (ARCHITECTURE section 4)."""
     created_ms: int = 0
     updated_ms: int = 0
 

@@ -120,6 +120,14 @@ ENTITY_COUNT_EXCEEDED = ErrorKind(  # ours (P-16)
     "The {what} '{path}' cannot be created: the namespace '{namespace}' already has its maximum of "
     "{limit} {counted}.",
 )
+TOPIC_COUNT_EXCEEDED = ErrorKind(  # ours (LIM-6, LIM-7)
+    "TopicCountExceeded",
+    RESOURCE_LIMIT_CONDITION,
+    403,
+    40300,
+    "The {what} '{path}' cannot be created: the topic '{topic}' already has its maximum of "
+    "{limit} {counted}.",
+)
 ENTITY_CHANGED = ErrorKind(  # ours (STA-2)
     "EntityChanged",
     DETACH_FORCED_CONDITION,
@@ -455,6 +463,13 @@ CONNECTION_QUOTA_EXCEEDED = ErrorKind(  # ours (LIM-9)
     403,
     40300,
     "The namespace '{namespace}' has its maximum of {limit} concurrent connections.",
+)
+RECEIVERS_EXCEEDED = ErrorKind(  # ours (LIM-10)
+    "ReceiversExceeded",
+    RESOURCE_LIMIT_CONDITION,
+    403,
+    40300,
+    "The messaging entity '{uri}' has its maximum of {limit} concurrent receivers.",
 )
 LINK_IDLE = ErrorKind(  # ours
     "LinkIdle",

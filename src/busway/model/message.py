@@ -23,6 +23,12 @@ class MessageState(IntEnum):
     SCHEDULED = 2
 
 
+ACTIVE = MessageState.ACTIVE
+DEFERRED = MessageState.DEFERRED
+SCHEDULED = MessageState.SCHEDULED
+"""For what happens to every message: a global costs a tenth of a look into an enumeration."""
+
+
 class Message:
     """One stored message. Mutable, because a queue holds many of them; owned by one partition."""
 
@@ -30,11 +36,17 @@ class Message:
         "annotation_items",
         "annotations",
         "bare",
+        "body_id",
         "changes",
+        "dead_letter_source",
         "delivery_count",
+        "destination",
+        "digest",
         "enqueued_ms",
+        "enqueued_number",
         "expires_ms",
         "header",
+        "hops",
         "lock_token",
         "locked_until_ms",
         "number",
@@ -61,6 +73,11 @@ class Message:
         delivery_count: int = 0,
         state: MessageState = MessageState.ACTIVE,
         changes: bytes | None = None,
+        enqueued_number: int = 0,
+        body_id: int | None = None,
+        hops: int = 0,
+        dead_letter_source: str | None = None,
+        destination: str | None = None,
     ) -> None:
         self.bare = bare
         """Properties, application properties, body and footer, as the sender encoded them."""
@@ -78,11 +95,24 @@ class Message:
         self.number = number
         self.enqueued_ms = enqueued_ms
         self.expires_ms = expires_ms
-        """When it expires (TTL-3); None for never."""
+        """When it expires (TTL-3), or, while it is scheduled, becomes active; None for never."""
         self.delivery_count = delivery_count
         self.state = state
         self.changes = changes
         """Application properties set by settlements, as an encoded AMQP map; None for none."""
+        self.enqueued_number = enqueued_number
+        """The number that it had where it was sent to: a topic, a forwarding queue (SEQ-6)."""
+        self.body_id = body_id
+        """Set if `bare` is stored once for several messages (D-30)."""
+        self.hops = hops
+        """How often it was forwarded (FWD-3)."""
+        self.dead_letter_source = dead_letter_source
+        """Where it was dead-lettered, once it was forwarded from there (DLQ-4)."""
+        self.destination = destination
+        """In a transfer queue: the path of the entity that it is on its way to (D-27)."""
+
+        self.digest: bytes | None = None
+        """Of its message id, where duplicates are detected; the history keeps it (DUP-2)."""
 
         # What follows lives in the owner's memory only and is void after a restart (D-5).
         self.lock_token: bytes | None = None

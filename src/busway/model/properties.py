@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, TypeVar
 
 from busway.model import limits
 from busway.model.durations import format_iso
 from busway.model.entities import Entity, EntityStatus, Queue, Subscription, Topic
 from busway.model.errors import PROPERTY_IMMUTABLE, PROPERTY_INVALID, BusError
 from busway.model.limits import DEFAULT_TIER, TIERS, Tier, TierLimits
-from busway.model.names import QUEUE_NAME, SUBSCRIPTION_NAME, TOPIC_NAME, check_name
+from busway.model.names import (
+    QUEUE_NAME,
+    SUBSCRIPTION_NAME,
+    TOPIC_NAME,
+    check_name,
+    resource_path,
+)
+
+AnyEntity = TypeVar("AnyEntity", bound=Entity)
 
 
 class Kind(Enum):
@@ -100,6 +109,8 @@ PROPERTIES = (
     Property("user_metadata", "UserMetadata", Kind.TEXT, most=limits.USER_METADATA_MAX_CHARS),
 )
 
+FORWARDS = tuple(row for row in PROPERTIES if row.kind is Kind.PATH)
+
 STATUSES = {
     Queue: tuple(EntityStatus),
     Topic: (EntityStatus.ACTIVE, EntityStatus.DISABLED, EntityStatus.SEND_DISABLED),
@@ -124,6 +135,23 @@ def show(row: Property, value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
+def normalise(entity: AnyEntity) -> AnyEntity:
+    """The entity that a description stands for: what follows from other properties is put right.
+
+    Client libraries name the destination of a forward by its whole address. Who forwards is never
+    idle, so AutoDeleteOnIdle is unlimited there (FWD-6); a partitioned topic has no order (DFT).
+    """
+    changes: dict[str, Any] = {}
+    if isinstance(entity, Topic):
+        changes["support_ordering"] = entity.support_ordering and not entity.enable_partitioning
+    else:
+        for row in FORWARDS:
+            changes[row.field] = resource_path(getattr(entity, row.field) or "") or None
+        if changes["forward_to"] is not None:
+            changes["auto_delete_on_idle_ms"] = None
+    return replace(entity, **changes)
+
+
 def validate(entity: Entity, tier: Tier = DEFAULT_TIER) -> None:
     """Raise `BusError` for the first thing that an entity of this tier may not be."""
     match entity:
@@ -137,20 +165,34 @@ def validate(entity: Entity, tier: Tier = DEFAULT_TIER) -> None:
     for row in properties_of(type(entity)):
         value = getattr(entity, row.field)
         if (allowed := _objection(row, value, type(entity), TIERS[tier])) is not None:
-            raise BusError(
-                PROPERTY_INVALID,
-                entity_type=entity.entity_type.lower(),
-                path=entity.path,
-                property=row.wire,
-                value=show(row, value),
-                allowed=allowed,
-            )
+            raise refused(entity, row, allowed)
+    if not isinstance(entity, Topic) and entity.requires_session and entity.forward_to:
+        allowed = "an entity that requires sessions cannot forward its messages"  # FWD-1
+        raise refused(entity, FORWARDS[0], allowed)
+
+
+def refused(entity: Entity, row: Property, allowed: str) -> BusError:
+    """An entity cannot have the value that it has; `allowed` says what it may be."""
+    return BusError(
+        PROPERTY_INVALID,
+        entity_type=entity.entity_type.lower(),
+        path=entity.path,
+        property=row.wire,
+        value=show(row, getattr(entity, row.field)),
+        allowed=allowed,
+    )
 
 
 def _objection(
     row: Property, value: object, entity_class: type[Entity], tier: TierLimits
 ) -> str | None:
     """What is allowed instead of this value; None if it is fine."""
+    offered = {
+        "requires_session": tier.sessions,
+        "requires_duplicate_detection": tier.duplicate_detection,
+    }
+    if value is True and not offered.get(row.field, True):
+        return "the tier of the namespace does not have it"
     if row.field == "max_size_mb" and value not in tier.entity_sizes_mb:
         return f"it may be {_either(tier.entity_sizes_mb)}"
     if row.field == "max_message_size_kb":

@@ -13,12 +13,15 @@ import logging
 import os
 from collections.abc import Awaitable
 from functools import partial
+from uuid import UUID
 
 from busway.cluster import declared
 from busway.cluster.catalog import Catalog, CatalogError
 from busway.cluster.root_key import KEY_BYTES
 from busway.config import ConfigError, Configuration
+from busway.gateway.exchange import Exchange
 from busway.gateway.gateway import Gateway
+from busway.gateway.router import Owner
 from busway.model.entities import ROOT_RULE_NAME
 from busway.model.errors import BusError
 from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
@@ -45,7 +48,7 @@ class Node:
         self.settings = configuration.settings
         self.stores: list[NodeStore] = []
         self.port = 0
-        self._declared = configuration.queues
+        self._declared = configuration.entities
         self._folder: DataFolder | None = None
         self._catalog: Catalog | None = None
         self._listener: Listener | None = None
@@ -71,10 +74,16 @@ class Node:
         self._key = settings.key or self._own_key()
         host = Host(asyncio.get_running_loop())
         try:
-            catalog = Catalog.open(None if self._folder is None else self._folder.catalog)
+            catalog = Catalog.open(
+                None if self._folder is None else self._folder.catalog,
+                new_id=lambda: UUID(bytes=host.random_bytes(16)),
+            )
             self._catalog = catalog
             catalog.set_root_key(self._key)
-            self.stores = await open_stores(settings.stores, self._folder, catalog, host)
+            # Filled as stores are found; what is on its way to one that is not there yet waits.
+            owners: dict[str, Owner] = {}
+            exchange = Exchange(host, catalog, owners)
+            self.stores = await open_stores(settings.stores, self._folder, catalog, host, exchange)
         except (CatalogError, BusError) as error:
             raise StartError(str(error)) from error
         await until_serving(self.stores, FIRST_SERVING_S)
@@ -85,7 +94,7 @@ class Node:
             declared.apply(self._declared, catalog, host.now_ms())
         except ConfigError as error:
             raise StartError(str(error)) from error
-        owners = {store.store_id: store.broker for store in self.stores if store.store_id}
+        owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
         gateway = Gateway(host, catalog, owners)
         limits = ListenerLimits(sockets_max=CONNECTIONS_PER_NAMESPACE_MAX + 100)
         self._listener = Listener(

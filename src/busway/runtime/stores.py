@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from busway.broker.broker import Broker
+from busway.broker.seams import Exchange
 from busway.cluster.catalog import Catalog, Change
 from busway.model.errors import BusError
 from busway.runtime.data_folder import DataFolder
@@ -61,6 +62,8 @@ class ExpectedStore:
         self.read_page = inner.read_page
         self.read_numbers = inner.read_numbers
         self.read_expiring = inner.read_expiring
+        self.read_session_state = inner.read_session_state
+        self.read_duplicates = inner.read_duplicates
         self.free_bytes = inner.free_bytes
         self.close = inner.close
 
@@ -73,7 +76,7 @@ class ExpectedStore:
 
 
 async def open_stores(
-    wanted: int, folder: DataFolder | None, catalog: Catalog, host: Host
+    wanted: int, folder: DataFolder | None, catalog: Catalog, host: Host, exchange: Exchange
 ) -> list[NodeStore]:
     """The stores of this node, registered in the catalog, with their brokers started.
 
@@ -82,7 +85,7 @@ async def open_stores(
     count = wanted
     while catalog.expected_store(count) is not None:
         count += 1
-    stores = [_around(position, folder, catalog, host) for position in range(count)]
+    stores = [_around(position, folder, catalog, host, exchange) for position in range(count)]
     found = await asyncio.gather(*(_id_of(store) for store in stores))
     for store, standing in zip(stores, catalog.register_stores(found), strict=True):
         store.identity.expected_id = standing.store_id
@@ -104,13 +107,16 @@ async def until_serving(stores: list[NodeStore], wait_s: float) -> None:
             task.cancel()
 
 
-def _around(position: int, folder: DataFolder | None, catalog: Catalog, host: Host) -> NodeStore:
+def _around(
+    position: int, folder: DataFolder | None, catalog: Catalog, host: Host, exchange: Exchange
+) -> NodeStore:
     identity = ExpectedStore(_store(position, folder, catalog))
     faults = FaultyStore(identity, pause=time.sleep)
     thread = StoreThread(
         faults, host.loop, f"store-{position}", lambda opened: host.not_before(opened.time_ms)
     )
-    return NodeStore(position, faults, thread, Broker(thread, host, catalog), identity)
+    broker = Broker(thread, host, catalog, exchange)
+    return NodeStore(position, faults, thread, broker, identity)
 
 
 def _store(position: int, folder: DataFolder | None, catalog: Catalog) -> MessagingStore:

@@ -14,6 +14,7 @@ import typer
 from busway.broker.broker import Broker
 from busway.sim.amqp_simulation import AmqpSimulation
 from busway.sim.bugs import BUGS
+from busway.sim.features_simulation import FeaturesSimulation
 from busway.sim.simulation import STEPS, Result, Simulation
 
 
@@ -22,12 +23,15 @@ class Clients(StrEnum):
     """On the brokers' own seam."""
     AMQP = "amqp"
     """Over connections, a network and a gateway."""
-    BOTH = "both"
+    FEATURES = "features"
+    """As direct ones, with sessions, schedules, duplicates, forwarding, transactions, topics."""
+    ALL = "all"
 
 
 SIMULATIONS: dict[Clients, type[Simulation]] = {
     Clients.DIRECT: Simulation,
     Clients.AMQP: AmqpSimulation,
+    Clients.FEATURES: FeaturesSimulation,
 }
 
 app = typer.Typer(add_completion=False)
@@ -38,7 +42,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 100,
     seed: Annotated[int | None, typer.Option(help="Run this one seed only.")] = None,
     first: Annotated[int, typer.Option(help="The first of many seeds.")] = 0,
-    clients: Annotated[Clients, typer.Option(help="How clients reach brokers.")] = Clients.BOTH,
+    clients: Annotated[Clients, typer.Option(help="How clients reach brokers.")] = Clients.ALL,
     steps: Annotated[int, typer.Option(help="How much the clients of a seed do.")] = STEPS,
     verbose: Annotated[bool, typer.Option(help="Print every event.")] = False,
     bug: Annotated[str | None, typer.Option(help=f"Put in a bug: {', '.join(BUGS)}.")] = None,
@@ -48,7 +52,7 @@ def main(
         typer.echo(f"There is no bug '{bug}'; there are: {', '.join(BUGS)}.", err=True)
         raise typer.Exit(2)
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
-    ways = list(SIMULATIONS) if clients is Clients.BOTH else [clients]
+    ways = list(SIMULATIONS) if clients is Clients.ALL else [clients]
     began_s = time.monotonic()
     events = 0
     for count, each in enumerate(chosen, 1):

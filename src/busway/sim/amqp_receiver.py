@@ -161,10 +161,8 @@ class AmqpReceiver:
         link = self._link
         if link is None or not link.is_attached:
             return
-        if self.delete:
-            credit = max(credit, link.credit)  # taken back, it may cost what is on its way (D-6)
         link.set_credit(credit, drain=drain)
-        self._last_credit = link.credit
+        self._last_credit = max(self._last_credit, link.credit)
 
     # What arrives.
 

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busway.broker.broker import Broker
-from busway.broker.seams import Replies, Settlement, SettlementKind
+from busway.broker.seams import (
+    Entities,
+    Host,
+    Replies,
+    SessionHolder,
+    SessionLock,
+    Settlement,
+    SettlementKind,
+    StorePort,
+    TransferSource,
+)
+from busway.broker.transactions import Transaction
 from busway.model.errors import BusError
 from busway.model.message import Message
 from busway.store.base import SubQueueKey
@@ -70,8 +81,60 @@ class CompleteInMemoryOnly(Broker):
         super().settle(key, token, settlement, replies, tag)
 
 
+class ForwardWithoutMark(Broker):
+    """Forgets which transfers it has taken, and takes them again when asked to (against D-27)."""
+
+    def transfer_mark(self, slot: int, source: TransferSource) -> int:
+        return 0
+
+
+class _Unheard:
+    """Nobody is told."""
+
+    def committed(self, tags: list[int]) -> None:
+        pass
+
+    def failed(self, tag: int, error: BusError) -> None:
+        pass
+
+
+class TransactionInParts(Broker):
+    """Sends what a transaction sends, whatever becomes of its settlements (against TXN-2)."""
+
+    def transact(self, transaction: Transaction, replies: Replies, tag: int) -> None:
+        sends, transaction.sends = transaction.sends, []
+        if not self.was_carried_out(transaction.transaction_id):
+            for key, messages in sends:
+                self.send(key, messages, _Unheard(), tag)
+        super().transact(transaction, replies, tag)
+
+
+class SessionsForAll(Broker):
+    """Gives a session that somebody holds to the next who asks for it by its id (against SES-3)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+        accept = self.accept_session
+
+        def accept_anyway(
+            key: SubQueueKey, session_id: str | None, holder: SessionHolder
+        ) -> SessionLock | None:
+            sub_queue = self.find_sub_queue(key)
+            if session_id is not None and sub_queue is not None and sub_queue.sessions is not None:
+                sub_queue.sessions.get(session_id).lock = None
+            return accept(key, session_id, holder)
+
+        self.accept_session = accept_anyway
+
+
 BUGS: dict[str, type[Broker]] = {
     "acknowledge-before-commit": AcknowledgeBeforeCommit,
     "return-without-counting": ReturnWithoutCounting,
     "complete-in-memory-only": CompleteInMemoryOnly,
+    "forward-without-mark": ForwardWithoutMark,
+    "transaction-in-parts": TransactionInParts,
+    "sessions-for-all": SessionsForAll,
 }
+
+OF_FEATURES = {"forward-without-mark", "transaction-in-parts", "sessions-for-all"}
+"""Bugs that plain queues do not show."""

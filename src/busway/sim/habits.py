@@ -25,6 +25,7 @@ class Habits:
     )
     renews_percent: int = 10
     settles_twice_percent: int = 5
+    transacts_percent: int = 0
     slow_percent: int = 15
     """So slow that the lock may have run out."""
 
@@ -67,6 +68,9 @@ class Parcel:
     sizes: tuple[int, ...]
     ttl_ms: int | None
     key: str | None
+    session_id: str | None = None
+    due_in_ms: int | None = None
+    """When its messages become active, from now; None if they are at once."""
 
 
 def parcel(random: Random, *, large: bool) -> Parcel:

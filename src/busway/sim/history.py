@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from busway.broker.seams import SettlementKind
-from busway.model.entities import Queue
+from busway.model.entities import Queue, Subscription
 from busway.store.base import SubQueueKey
 
 
@@ -35,9 +35,13 @@ class Answer(Enum):
     """Nobody will ever tell: the connection or the process is gone, or said so."""
 
 
+Holder = Queue | Subscription
+"""What messages can be received from."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueCreated:
-    queue: Queue
+    queue: Holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +50,31 @@ class QueueDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueDisabled:
+    """It takes nothing that is forwarded, for a while (FWD-4)."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendStarted:
     send: int
     incarnation: int
     bodies: tuple[int, ...]
-    """Every message that is ever sent has a number of its own as its body."""
+    """Every message that is ever sent has a number of its own as its body; one that is sent again,
+    because nobody knows how the first time ended, keeps it (DUP-3)."""
     sizes: tuple[int, ...]
     ttl_ms: int | None
     partition: int | None
     """The partition that its key says, None if any will do."""
+    key: str | None = None
+    session_id: str | None = None
+    due_ms: int | None = None
+    """When it becomes active, if it is scheduled."""
+    destination: str | None = None
+    """Where a transaction sends it, by way of the entity (TXN-3)."""
+    has_ids: bool = False
+    """Whether the entity may drop some of it as duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +101,8 @@ class Delivered:
     """Of the store's broker so far."""
     deferred: bool
     properties: tuple[tuple[str, Any], ...] = ()
+    holding: int | None = None
+    """Of the session that it came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +154,92 @@ class Peeked:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionAccepted:
+    """Each time that somebody holds a session is a `holding` of its own (D-24)."""
+
+    holding: int
+    receiver: str
+    key: SubQueueKey
+    session_id: str
+    locked_until_ms: int
+    epoch: int
+    disturbances: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRenewed:
+    holding: int
+    locked_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLeft:
+    """The holder goes, of its own will."""
+
+    holding: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """The holder is told so."""
+
+    holding: int
+    disturbances: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateSetStarted:
+    change: int
+    holding: int
+    state: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateSetEnded:
+    change: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class StateReadStarted:
+    read: int
+    holding: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateRead:
+    read: int
+    state: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelStarted:
+    cancel: int
+    bodies: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelEnded:
+    cancel: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStarted:
+    """Its parts are sends and settlements like others, and each ends as it does."""
+
+    transaction: int
+    sends: tuple[int, ...]
+    settlements: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    transaction: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
 class FaultHappened:
     """Not seen by clients; in the history so that it can be read."""
 
@@ -141,6 +249,7 @@ class FaultHappened:
 Event = (
     QueueCreated
     | QueueDeleted
+    | QueueDisabled
     | SendStarted
     | SendEnded
     | Delivered
@@ -150,6 +259,18 @@ Event = (
     | RemovalUnknown
     | PeekStarted
     | Peeked
+    | SessionAccepted
+    | SessionRenewed
+    | SessionLeft
+    | SessionLost
+    | StateSetStarted
+    | StateSetEnded
+    | StateReadStarted
+    | StateRead
+    | CancelStarted
+    | CancelEnded
+    | TransactionStarted
+    | TransactionEnded
     | FaultHappened
 )
 

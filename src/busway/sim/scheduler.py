@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 
 START_MS = 1_800_000_000_000
@@ -82,9 +83,16 @@ class Scheduler:
     def run_for(self, duration_ms: int) -> None:
         """Everything that is due within this time."""
         end_ms = self._now_ms + duration_ms
-        while self._turn or (self._events and self._events[0][0] <= end_ms):
+        while self._turn or self._next_due_ms() <= end_ms:
             self.step()
         self._now_ms = max(self._now_ms, end_ms)
+
+    def _next_due_ms(self) -> float:
+        """Of the first event that was not cancelled: a step passes those over, and would go on to
+        whatever comes next, however late."""
+        while self._events and self._events[0][2].callback is None:
+            heappop(self._events)
+        return self._events[0][0] if self._events else inf
 
     def jump(self, forward_ms: int) -> None:
         """The clock moves and nothing ran meanwhile: a laptop that slept, a process that was

@@ -7,13 +7,13 @@ receivers empty the world: everything that is ready must reach them, and nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from busway.broker.broker import Broker
 from busway.model.entities import Queue
-from busway.model.message import MessageState
+from busway.model.message import Message, MessageState
 from busway.sim import habits
 from busway.sim.checkers.at_rest import check_at_rest, rows_of
 from busway.sim.checkers.dead_letters import DeadLetters
@@ -21,7 +21,8 @@ from busway.sim.checkers.delivery_counts import DeliveryCounts
 from busway.sim.checkers.holders import Holders
 from busway.sim.checkers.order import Numbers, Order
 from busway.sim.checkers.presence import Presence
-from busway.sim.direct import DirectBrowser, DirectSender, body_of
+from busway.sim.direct import DirectBrowser, DirectSender, Transactor
+from busway.sim.direct_messages import Target, body_of
 from busway.sim.direct_receiver import DirectReceiver
 from busway.sim.history import History, QueueCreated, QueueDeleted, Violation
 from busway.sim.mistakes import mistakes_are_fatal
@@ -75,8 +76,7 @@ class Simulation:
         self.random = self.world.random
         self._large = self.random.randrange(4) == 0
         self._queues: list[Queue] = []
-        for _ in range(self.random.randint(1, 3)):
-            self._create(f"queue-{len(self._queues)}")
+        self._create_entities()
         self._make_clients()
         quiet = self.random.randrange(10) == 0
         pause_ms = (5_000, 60_000) if quiet else (50, self.random.choice((1_000, 4_000, 10_000)))
@@ -100,6 +100,10 @@ class Simulation:
         )
         self.history = History(self.world.now_ms, checkers, tell)
 
+    def _create_entities(self) -> None:
+        for _ in range(self.random.randint(1, 3)):
+            self._create(f"queue-{len(self._queues)}")
+
     def _make_clients(self) -> None:
         self._sender = DirectSender(self)
         self._browser = DirectBrowser(self)
@@ -113,6 +117,21 @@ class Simulation:
         self._numbers += 1
         return self._numbers
 
+    # What clients ask.
+
+    @property
+    def transactor(self) -> Transactor | None:
+        return None
+
+    def body_of(self, key: SubQueueKey, message: Message) -> int:
+        return body_of(message)
+
+    def copies_of(self, target: Target) -> Sequence[tuple[int, int]]:
+        return [(target.incarnation, 0)]
+
+    def scheduled(self, key: SubQueueKey, number: int, bodies: Sequence[int]) -> None:
+        raise AssertionError("nobody schedules here")
+
     # Act one: work and trouble.
 
     def run(self) -> Result:
@@ -120,6 +139,11 @@ class Simulation:
             return self._run()
 
     def _run(self) -> Result:
+        self._run_through()
+        steps = self.world.scheduler.steps
+        return Result(self.seed, self.history.digest, self.history.length, steps)
+
+    def _run_through(self) -> None:
         self.world.settle_down()
         self._troubles.begin()
         for _ in range(self._steps):
@@ -129,8 +153,6 @@ class Simulation:
         self._rest()
         self._drain()
         self._numbering.check_increasing()
-        steps = self.world.scheduler.steps
-        return Result(self.seed, self.history.digest, self.history.length, steps)
 
     def _step(self) -> None:
         choice = self.random.randrange(100)
@@ -245,12 +267,17 @@ class Simulation:
         found: dict[int, SubQueueKey] = {}
         now_ms = self.world.now_ms()
         for store in self.world.stores.values():
-            found |= check_at_rest(store, body_of)
+            for body, place in check_at_rest(store, self.body_of).items():
+                if body in found:
+                    raise Violation("presence", f"{body} is in {found[body]} and in {place}")
+                found[body] = place
             for key, sub_queue in store.broker._sub_queues.items():
                 if self.world.catalog.get(key.incarnation) is None:
                     raise Violation("purges", f"{key} is still there")
                 for row in rows_of(store, sub_queue.slot):
-                    self.counts.check(now_ms, body_of(row), row.delivery_count, -1)
+                    self.counts.check(
+                        now_ms, self.body_of(key, row), row.delivery_count, -1, key.incarnation
+                    )
                     if row.expires_ms is not None and row.expires_ms < now_ms:
                         raise Violation("expiry", f"{row} was never swept")
         return found
@@ -258,14 +285,12 @@ class Simulation:
     # Act three: everything reaches somebody.
 
     def _drain(self) -> None:
-        for queue in self._queues:
-            self._receivers += self._open_drains(queue)
+        self._open_all_drains()
         end_ms = self.world.now_ms() + DRAIN_MS
         while not self._is_empty():
             # Deferred messages reach nobody by themselves, and a commit that was to fail may have
             # been waiting for somebody to make it.
-            for receiver in self._receivers:
-                self._drain_deferred(receiver)
+            self._drain_all_deferred()
             self.world.run_for(LOCK_DURATION_MAX_MS)
             if self.world.now_ms() > end_ms:
                 left = self._look_into_the_stores()
@@ -276,6 +301,14 @@ class Simulation:
         self.presence.check_found(found, self.world.now_ms())
         if found:
             raise Violation("liveness", f"left over: {found}")
+
+    def _open_all_drains(self) -> None:
+        for queue in self._queues:
+            self._receivers += self._open_drains(queue)
+
+    def _drain_all_deferred(self) -> None:
+        for receiver in self._receivers:
+            self._drain_deferred(receiver)
 
     def _open_drains(self, queue: Queue) -> list[DirectReceiver]:
         drains = []
@@ -293,7 +326,7 @@ class Simulation:
             rows = [] if sub_queue is None else rows_of(store, sub_queue.slot)
             for row in rows:
                 if row.state is MessageState.DEFERRED:
-                    self.deferred.setdefault(key, {})[row.number] = body_of(row)
+                    self.deferred.setdefault(key, {})[row.number] = self.body_of(key, row)
                     receiver.receive_deferred(key, [row.number], delete=False)
 
     def _is_empty(self) -> bool:

@@ -79,6 +79,11 @@ class Troubles:
         self._world.scheduler.after(delay_ms, lambda: None if self._over else callback())
         return delay_ms
 
+    def crash(self, store: StoreAndBroker) -> None:
+        """At a moment that somebody chose."""
+        if store.running:
+            self._history.record(FaultHappened(f"{store.store_id}: {self._crash(store)}"))
+
     # The kinds.
 
     def _bad_commits(self, store: StoreAndBroker) -> str:

@@ -13,8 +13,9 @@ from busway.broker.broker import Broker
 from busway.broker.commits import WayState
 from busway.broker.seams import Entities, Host, StorePort
 from busway.cluster.catalog import Catalog, Change
-from busway.model.entities import Queue
+from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.sim.disk import LATENCY_MS, SimulatedDisk
+from busway.sim.exchange import SimulatedExchange
 from busway.sim.scheduler import Scheduler, SimulatedTimer
 from busway.store.base import SubQueueKey, SubQueueKind
 from busway.store.faults import CommitOutcome, Fault, FaultyStore
@@ -71,6 +72,7 @@ class StoreAndBroker:
         """How often its broker became available or unavailable, or died."""
         self.disturbed_ms = 0
         self._world = world
+        self._exchange = SimulatedExchange(world, self)
         self._begin_life()
 
     def _begin_life(self) -> None:
@@ -81,6 +83,7 @@ class StoreAndBroker:
         self.faults = FaultyStore(RoomyStore(self.medium, lambda: self.free_bytes))
         self.port = SimulatedDisk(world.scheduler, self.faults, world.latency_ms)
         self.broker = world.make_broker(self.port, self.host, world.catalog)
+        self.broker.exchange = self.broker.exchange or self._exchange
         self.broker.on_availability = self._on_availability
         self.running = True
         self.stopping = False
@@ -162,6 +165,8 @@ class World:
         self.availability_listeners: list[Callable[[StoreAndBroker], None]] = []
         self.purges_under_way: set[tuple[int, str]] = set()
         """Deleted incarnations, by the store that still has to forget them (D-16)."""
+        self.roads_are_bad = False
+        """Whether answers to transfers get lost (D-27)."""
         ids = [f"store-{position}" for position in range(stores)]
         self.catalog.register_stores(ids)
         self.catalog.listen(self._on_change)
@@ -187,6 +192,12 @@ class World:
 
     def create_queue(self, description: Queue) -> Queue:
         return self.catalog.create_queue(description, self.now_ms())
+
+    def create_topic(self, description: Topic) -> Topic:
+        return self.catalog.create_topic(description, self.now_ms())
+
+    def create_subscription(self, description: Subscription) -> Subscription:
+        return self.catalog.create_subscription(description, self.now_ms())
 
     def delete_queue(self, queue: Queue) -> None:
         self.catalog.delete(queue.path, self.now_ms())
@@ -223,8 +234,9 @@ class World:
         self.scheduler.after(PURGE_LOOK_MS, look)
 
 
-def sub_queues_of(queue: Queue, kind: SubQueueKind = SubQueueKind.MAIN) -> list[SubQueueKey]:
+def sub_queues_of(entity: Entity, kind: SubQueueKind = SubQueueKind.MAIN) -> list[SubQueueKey]:
     """One key for each partition."""
     return [
-        SubQueueKey(queue.incarnation, partition, kind) for partition in range(queue.partitions)
+        SubQueueKey(entity.incarnation, partition, kind)
+        for partition in range(len(entity.placement))
     ]

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from busway.model.message import Message, MessageState
+from busway.model.names import SubQueueKind as SubQueueKind
 
 READ_ROWS_MAX = 1_000
 READ_BYTES_MAX = 4 * 1024 * 1024
@@ -44,13 +44,6 @@ class StoreFenced(StoreError):
     """Another owner holds a newer epoch. This handle may neither write nor answer (D-18)."""
 
 
-class SubQueueKind(IntEnum):
-    MAIN = 0
-    DEAD_LETTER = 1
-    TRANSFER = 2
-    TRANSFER_DEAD_LETTER = 3
-
-
 class SubQueueKey(NamedTuple):
     """Names one sub-queue for all time: an incarnation is never reused (D-16)."""
 
@@ -73,6 +66,58 @@ class Counters:
 
     def copy(self) -> Counters:
         return Counters(self.next_counter, self.active, self.deferred, self.scheduled, self.bytes)
+
+
+class SessionCount(NamedTuple):
+    """How many active messages a session has. A session without any, and without a state, is
+    forgotten."""
+
+    slot: int
+    session_id: str
+    active: int
+
+
+class SessionState(NamedTuple):
+    """A session's state (SES-10); None clears it."""
+
+    slot: int
+    session_id: str
+    state: bytes | None
+    updated_ms: int
+
+
+class SessionRecord(NamedTuple):
+    """One session as `open` finds it; `updated_ms` is None if it has no state."""
+
+    slot: int
+    session_id: str
+    active: int
+    updated_ms: int | None
+    state_bytes: int
+
+
+class DuplicateMark(NamedTuple):
+    """A message id that was accepted, as a digest, and until when it counts (DUP-1)."""
+
+    slot: int
+    digest: bytes
+    until_ms: int
+
+
+class TransferMark(NamedTuple):
+    """The last transfer that a destination partition took from a source partition (D-27)."""
+
+    slot: int
+    source_incarnation: int
+    source_partition: int
+    number: int
+
+
+class TransactionMark(NamedTuple):
+    """A transaction that was carried out, kept for a while so that none is carried out twice."""
+
+    transaction_id: bytes
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +146,16 @@ class Update(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A message that goes to another sub-queue of the same store, keeping its body (DLQ-2)."""
+    """A message that goes to another place in the same store, keeping its body (DLQ-2).
+
+    All that `moved` says may differ from before, but for its `bare`, `size`, header, annotations,
+    session and `body_id`: a store need not write those again.
+    """
 
     slot: int
     number: int
     to_slot: int
-    to_number: int
-    state: MessageState
-    delivery_count: int
-    enqueued_ms: int
-    expires_ms: int | None
-    changes: bytes | None
+    moved: Message
 
 
 @dataclass(slots=True)
@@ -130,11 +174,27 @@ class Batch:
     deletes: list[Delete] = field(default_factory=list)
     counters: dict[int, Counters] = field(default_factory=dict)
     """By slot: the counters as they are once this batch is in."""
+    bodies: list[tuple[int, bytes]] = field(default_factory=list)
+    """Bodies that several messages share (D-30): a put with a `body_id` has its `bare` here, in the
+    same batch. A store forgets a shared body in the commit that removes its last message; until
+    then no other may have its id."""
+    session_counts: list[SessionCount] = field(default_factory=list)
+    session_states: list[SessionState] = field(default_factory=list)
+    duplicates: list[DuplicateMark] = field(default_factory=list)
+    """New ones; those whose time is over at `time_ms` may be forgotten by the store at any time."""
+    transfers: list[TransferMark] = field(default_factory=list)
+    transactions: list[TransactionMark] = field(default_factory=list)
     purges: list[int] = field(default_factory=list)
-    """Slots whose incarnation has a tombstone: forget up to `PURGE_ROWS` rows of each (D-16)."""
+    """Slots whose incarnation has a tombstone: forget up to `PURGE_ROWS` rows of each (D-16).
+
+    Messages go first. Once a slot has none, nothing may be committed to it any more: what is left
+    of its sessions and marks, and the sub-queue itself, the store forgets in later commits without
+    being asked again."""
 
 
 PURGE_ROWS = 1_000
+FORGET_ROWS = 1_000
+"""Marks whose time is over are forgotten within commits, at most so many of a kind in each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +207,9 @@ class Opened:
     time_ms: int
     """The largest `Batch.time_ms` ever committed."""
     sub_queues: Sequence[SubQueueRecord]
+    sessions: Sequence[SessionRecord] = ()
+    transfers: Sequence[TransferMark] = ()
+    transactions: Sequence[TransactionMark] = ()
 
 
 class Expiring(NamedTuple):
@@ -182,13 +245,14 @@ class MessagingStore(Protocol):
         after_number: int,
         *,
         state: MessageState | None = MessageState.ACTIVE,
+        session_id: str | None = None,
         rows: int = READ_ROWS_MAX,
         size: int = READ_BYTES_MAX,
     ) -> list[Message]:
         """Messages of a sub-queue with a number above `after_number`, ascending.
 
         At most `rows` of them and no more once `size` bytes are reached, but always one if there
-        is one. `state=None` takes all states (peek).
+        is one. `state=None` takes all states (peek); a session id takes that session only.
         """
 
     def read_numbers(self, slot: int, numbers: Sequence[int]) -> list[Message]:
@@ -199,9 +263,17 @@ class MessagingStore(Protocol):
     ) -> ExpiryPage:
         """Rows of the expiry index behind `after` that expire at or before `until_ms`.
 
-        Only active messages outside dead-letter queues are in that index (TTL-5, TTL-7, TTL-8):
-        whoever commits a message that must not expire commits it with `expires_ms=None`.
+        Active messages expire then; scheduled ones become active (SCH-1). Others are not in that
+        index (TTL-7, TTL-8): whoever commits a message that must not expire commits it with
+        `expires_ms=None`.
         """
+
+    def read_session_state(self, slot: int, session_id: str) -> bytes | None: ...
+
+    def read_duplicates(
+        self, slot: int, after_digest: bytes, now_ms: int, rows: int = READ_ROWS_MAX
+    ) -> list[DuplicateMark]:
+        """Marks of a sub-queue that still count at `now_ms`, in the order of their digests."""
 
     def free_bytes(self) -> int | None:
         """Room left on the disk, None where there is no such limit (D-9)."""

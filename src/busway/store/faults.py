@@ -18,6 +18,7 @@ from busway.store.base import (
     Batch,
     CommitRefused,
     CommitUnknown,
+    DuplicateMark,
     Expiring,
     ExpiryPage,
     MessagingStore,
@@ -117,11 +118,14 @@ class FaultyStore:
         after_number: int,
         *,
         state: MessageState | None = MessageState.ACTIVE,
+        session_id: str | None = None,
         rows: int = READ_ROWS_MAX,
         size: int = READ_BYTES_MAX,
     ) -> list[Message]:
         self._before_read()
-        return self.inner.read_page(slot, after_number, state=state, rows=rows, size=size)
+        return self.inner.read_page(
+            slot, after_number, state=state, session_id=session_id, rows=rows, size=size
+        )
 
     def read_numbers(self, slot: int, numbers: Sequence[int]) -> list[Message]:
         self._before_read()
@@ -132,6 +136,16 @@ class FaultyStore:
     ) -> ExpiryPage:
         self._before_read()
         return self.inner.read_expiring(after, until_ms, rows)
+
+    def read_session_state(self, slot: int, session_id: str) -> bytes | None:
+        self._before_read()
+        return self.inner.read_session_state(slot, session_id)
+
+    def read_duplicates(
+        self, slot: int, after_digest: bytes, now_ms: int, rows: int = READ_ROWS_MAX
+    ) -> list[DuplicateMark]:
+        self._before_read()
+        return self.inner.read_duplicates(slot, after_digest, now_ms, rows)
 
     def free_bytes(self) -> int | None:
         self._before_read()

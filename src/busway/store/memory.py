@@ -8,44 +8,40 @@ sync at each commit: a crash then forgets the last commits, all but as many as i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
+from typing import TypeVar
 
 from busway.model.message import Message, MessageState, partition_of
 from busway.store.base import (
+    FORGET_ROWS,
     PURGE_ROWS,
     READ_BYTES_MAX,
     READ_ROWS_MAX,
     Batch,
     CommitRefused,
-    Counters,
+    DuplicateMark,
     Expiring,
     ExpiryPage,
     Move,
     Opened,
+    SessionRecord,
     StoreFenced,
     StoreUnavailable,
     SubQueueKey,
     SubQueueRecord,
+    TransactionMark,
+    TransferMark,
     Update,
 )
+from busway.store.memory_sub_queue import NO_SESSION, StoredSession, StoredSubQueue
 from busway.store.ordered import OrderedKeys
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 Undo = Callable[[], object]
-
-
-class _SubQueue:
-    __slots__ = ("counters", "key", "messages", "numbers", "waiting")
-
-    def __init__(self, key: SubQueueKey) -> None:
-        self.key = key
-        self.counters = Counters()
-        self.messages: dict[int, Message] = {}
-        self.numbers: OrderedKeys[int] = OrderedKeys()
-        self.waiting = {
-            MessageState.DEFERRED: OrderedKeys[int](),
-            MessageState.SCHEDULED: OrderedKeys[int](),
-        }
 
 
 class MemoryDisk:
@@ -59,9 +55,16 @@ class MemoryDisk:
         self.commit_number = 0
         self.time_ms = 0
         self.crashes = 0
-        self._sub_queues: dict[int, _SubQueue] = {}
-        self._keys: set[SubQueueKey] = set()
+        self._sub_queues: dict[int, StoredSubQueue] = {}
+        self._keys: dict[SubQueueKey, int] = {}
+        self._purging: dict[int, None] = {}
+        """Slots without messages whose other rows are still being forgotten."""
+        self._copies: dict[int, int] = {}
+        """By id of a shared body: how many messages have it (D-30). They share the bytes too."""
+        self._transactions: dict[bytes, int] = {}
         self._expiring: OrderedKeys[tuple[int, int, int]] = OrderedKeys()
+        self._duplicates_over: OrderedKeys[tuple[int, int, bytes]] = OrderedKeys()
+        self._transactions_over: OrderedKeys[tuple[int, bytes]] = OrderedKeys()
         self._unsynced: list[list[Undo]] = []
         """By commit since the last sync: how to take it back."""
 
@@ -91,11 +94,27 @@ class MemoryDisk:
     def take_over(self) -> Opened:
         self.sync()  # the raised epoch is a commit of its own, and syncs what is before it
         self.epoch += 1
-        records = [
-            SubQueueRecord(slot, sub_queue.key, sub_queue.counters.copy())
-            for slot, sub_queue in sorted(self._sub_queues.items())
-        ]
-        return Opened(self.store_id, self.epoch, self.commit_number, self.time_ms, records)
+        by_slot = sorted(self._sub_queues.items())
+        sessions: list[SessionRecord] = []
+        transfers: list[TransferMark] = []
+        for slot, sub_queue in by_slot:
+            sessions += sub_queue.session_records(slot)
+            for source, number in sorted(sub_queue.transfers.items()):
+                transfers.append(TransferMark(slot, *source, number))
+        return Opened(
+            self.store_id,
+            self.epoch,
+            self.commit_number,
+            self.time_ms,
+            [SubQueueRecord(slot, each.key, each.counters.copy()) for slot, each in by_slot],
+            sessions,
+            transfers,
+            [
+                TransactionMark(id_, until_ms)
+                for id_, until_ms in sorted(self._transactions.items())
+                if until_ms > self.time_ms
+            ],
+        )
 
     def apply(self, batch: Batch) -> None:
         undo: list[Undo] = []
@@ -115,22 +134,17 @@ class MemoryDisk:
         self.time_ms = max(self.time_ms, batch.time_ms)
         for slot, key in batch.sub_queues:
             self._add_sub_queue(slot, key, undo)
-        for slot, number in batch.deletes:
-            self._remove(slot, number, undo)
-        for move in batch.moves:
-            self._move(move, undo)
-        for update in batch.updates:
-            self._update(update, undo)
-        for slot, message in batch.puts:
-            self._put(slot, stored_copy(message), undo)
+        self._apply_messages(batch, undo)
         for slot, counters in batch.counters.items():
             sub_queue = self._sub_queue(slot)
             undo.append(partial(setattr, sub_queue, "counters", sub_queue.counters))
             sub_queue.counters = counters.copy()
-        for slot in batch.purges:
+        self._apply_sessions(batch, undo)
+        self._apply_marks(batch, undo)
+        for slot in {**self._purging, **dict.fromkeys(batch.purges)}:
             self._purge(slot, undo)
 
-    def _sub_queue(self, slot: int) -> _SubQueue:
+    def _sub_queue(self, slot: int) -> StoredSubQueue:
         try:
             return self._sub_queues[slot]
         except KeyError:
@@ -139,15 +153,28 @@ class MemoryDisk:
     def _add_sub_queue(self, slot: int, key: SubQueueKey, undo: list[Undo]) -> None:
         if slot in self._sub_queues or key in self._keys:
             raise CommitRefused(f"slot {slot} or {key} is there already")
-        self._keys.add(key)
-        self._sub_queues[slot] = _SubQueue(key)
-        undo.append(partial(self._remove_sub_queue, slot, []))
+        _set(self._keys, key, slot, undo)
+        _set(self._sub_queues, slot, StoredSubQueue(key), undo)
 
-    def _remove_sub_queue(self, slot: int, undo: list[Undo]) -> None:
-        sub_queue = self._sub_queues.pop(slot)
-        self._keys.discard(sub_queue.key)
-        undo.append(partial(self._keys.add, sub_queue.key))
-        undo.append(partial(self._sub_queues.__setitem__, slot, sub_queue))
+    # --- messages and their bodies ---------------------------------------------------------------
+
+    def _apply_messages(self, batch: Batch, undo: list[Undo]) -> None:
+        for slot, number in batch.deletes:
+            self._remove(slot, number, undo)
+        for move in batch.moves:
+            self._move(move, undo)
+        for update in batch.updates:
+            self._update(update, undo)
+        bodies = dict(batch.bodies)
+        if not self._copies.keys().isdisjoint(bodies):
+            raise CommitRefused("a shared body is there already")
+        for slot, message in batch.puts:
+            stored = stored_copy(message)
+            if stored.body_id is not None:
+                if stored.body_id not in bodies:
+                    raise CommitRefused(f"body {stored.body_id} is not in the batch")
+                stored.bare = bodies[stored.body_id]
+            self._put(slot, stored, undo)
 
     def _put(self, slot: int, message: Message, undo: list[Undo]) -> None:
         sub_queue = self._sub_queue(slot)
@@ -155,35 +182,41 @@ class MemoryDisk:
         assert partition_of(number) == sub_queue.key.partition, (slot, message)
         if number in sub_queue.messages:
             raise CommitRefused(f"message {number} is in slot {slot} already")
-        sub_queue.messages[number] = message
-        sub_queue.numbers.add(number)
-        if message.state is not MessageState.ACTIVE:
-            sub_queue.waiting[message.state].add(number)
+        sub_queue.add(message)
         if message.expires_ms is not None:
             self._expiring.add((message.expires_ms, slot, number))
+        if message.body_id is not None:
+            self._count_copy(message.body_id, +1)
         undo.append(partial(self._remove, slot, number, []))
 
     def _remove(self, slot: int, number: int, undo: list[Undo]) -> Message:
-        sub_queue = self._sub_queue(slot)
-        message = sub_queue.messages.pop(number, None)
+        message = self._sub_queue(slot).take(number)
         if message is None:
             raise CommitRefused(f"message {number} is not in slot {slot}")
-        sub_queue.numbers.discard(number)
-        if message.state is not MessageState.ACTIVE:
-            sub_queue.waiting[message.state].discard(number)
         if message.expires_ms is not None:
             self._expiring.discard((message.expires_ms, slot, number))
+        if message.body_id is not None:
+            self._count_copy(message.body_id, -1)
         undo.append(partial(self._put, slot, message, []))
         return message
 
+    def _count_copy(self, body_id: int, step: int) -> None:
+        copies = self._copies.get(body_id, 0) + step
+        if copies:
+            self._copies[body_id] = copies
+        else:
+            del self._copies[body_id]
+
     def _move(self, move: Move, undo: list[Undo]) -> None:
-        moved = stored_copy(self._remove(move.slot, move.number, undo))
-        moved.number = move.to_number
-        moved.state = move.state
-        moved.delivery_count = move.delivery_count
-        moved.enqueued_ms = move.enqueued_ms
-        moved.expires_ms = move.expires_ms
-        moved.changes = move.changes
+        before = self._remove(move.slot, move.number, undo)
+        moved = stored_copy(move.moved)
+        moved.bare = before.bare
+        moved.size = before.size
+        moved.header = before.header
+        moved.annotations = before.annotations
+        moved.annotation_items = before.annotation_items
+        moved.session_id = before.session_id
+        moved.body_id = before.body_id
         self._put(move.to_slot, moved, undo)
 
     def _update(self, update: Update, undo: list[Undo]) -> None:
@@ -194,37 +227,112 @@ class MemoryDisk:
         changed.changes = update.changes
         self._put(update.slot, changed, undo)
 
+    # --- sessions and marks ----------------------------------------------------------------------
+
+    def _apply_sessions(self, batch: Batch, undo: list[Undo]) -> None:
+        for slot, session_id, active in batch.session_counts:
+            before = self._sub_queue(slot).sessions.get(session_id, NO_SESSION)
+            self._keep_session(slot, session_id, replace(before, active=active), undo)
+        for slot, session_id, state, updated_ms in batch.session_states:
+            before = self._sub_queue(slot).sessions.get(session_id, NO_SESSION)
+            set_ms = None if state is None else updated_ms
+            after = StoredSession(before.active, state, set_ms)
+            self._keep_session(slot, session_id, after, undo)
+
+    def _keep_session(
+        self, slot: int, session_id: str, session: StoredSession, undo: list[Undo]
+    ) -> None:
+        sessions = self._sub_queue(slot).sessions
+        if not session.is_empty:
+            _set(sessions, session_id, session, undo)
+        elif session_id in sessions:
+            _unset(sessions, session_id, undo)
+
+    def _apply_marks(self, batch: Batch, undo: list[Undo]) -> None:
+        for slot, digest, until_ms in batch.duplicates:
+            self._mark_duplicate(slot, digest, until_ms, undo)
+        for slot, incarnation, partition, number in batch.transfers:
+            _set(self._sub_queue(slot).transfers, (incarnation, partition), number, undo)
+        for id_, until_ms in batch.transactions:
+            self._mark_transaction(id_, until_ms, undo)
+        self._forget_marks(undo)
+
+    def _forget_marks(self, undo: list[Undo]) -> None:
+        """A step of those whose time is over."""
+        duplicates = takewhile(
+            lambda key: key[0] <= self.time_ms, self._duplicates_over.after(None)
+        )
+        for _, slot, digest in list(islice(duplicates, FORGET_ROWS)):
+            self._mark_duplicate(slot, digest, None, undo)
+        done = takewhile(lambda key: key[0] <= self.time_ms, self._transactions_over.after(None))
+        for _, id_ in list(islice(done, FORGET_ROWS)):
+            self._mark_transaction(id_, None, undo)
+
+    def _mark_duplicate(
+        self, slot: int, digest: bytes, until_ms: int | None, undo: list[Undo]
+    ) -> None:
+        sub_queue = self._sub_queue(slot)
+        before = sub_queue.duplicates.get(digest)
+        if before is not None:
+            self._duplicates_over.discard((before, slot, digest))
+        if until_ms is not None:
+            self._duplicates_over.add((until_ms, slot, digest))
+        sub_queue.mark(digest, until_ms)
+        undo.append(partial(self._mark_duplicate, slot, digest, before, []))
+
+    def _mark_transaction(self, id_: bytes, until_ms: int | None, undo: list[Undo]) -> None:
+        before = self._transactions.get(id_)
+        if before is not None:
+            self._transactions_over.discard((before, id_))
+        if until_ms is not None:
+            self._transactions[id_] = until_ms
+            self._transactions_over.add((until_ms, id_))
+        else:
+            del self._transactions[id_]
+        undo.append(partial(self._mark_transaction, id_, before, []))
+
+    # --- purging ---------------------------------------------------------------------------------
+
     def _purge(self, slot: int, undo: list[Undo]) -> None:
         sub_queue = self._sub_queues.get(slot)
         if sub_queue is None:
             return
-        for number in list(islice(sub_queue.numbers.after(None), PURGE_ROWS)):
+        left = PURGE_ROWS
+        for number in list(islice(sub_queue.numbers(), left)):
             self._remove(slot, number, undo)
-        if not sub_queue.messages:
-            self._remove_sub_queue(slot, undo)
+            left -= 1
+        for digest in list(islice(sub_queue.duplicates, left)):
+            self._mark_duplicate(slot, digest, None, undo)
+            left -= 1
+        for session_id in list(islice(sub_queue.sessions, left)):
+            _unset(sub_queue.sessions, session_id, undo)
+            left -= 1
+        for source in list(islice(sub_queue.transfers, left)):
+            _unset(sub_queue.transfers, source, undo)
+        if sub_queue.is_empty:
+            _unset(self._keys, sub_queue.key, undo)
+            _unset(self._sub_queues, slot, undo)
+            if slot in self._purging:
+                _unset(self._purging, slot, undo)
+        elif not sub_queue.messages:
+            _set(self._purging, slot, None, undo)
 
     # --- reading ---------------------------------------------------------------------------------
 
     def page(
-        self, slot: int, after_number: int, state: MessageState | None, rows: int, size: int
+        self,
+        slot: int,
+        after_number: int,
+        state: MessageState | None,
+        session_id: str | None,
+        rows: int,
+        size: int,
     ) -> list[Message]:
         sub_queue = self._sub_queues.get(slot)
         if sub_queue is None:
             return []
-        if state is None or state is MessageState.ACTIVE:
-            numbers = sub_queue.numbers
-        else:
-            numbers = sub_queue.waiting[state]
-        found: list[Message] = []
-        for number in numbers.after(after_number):
-            message = sub_queue.messages[number]
-            if state is not None and message.state is not state:
-                continue
-            if len(found) == rows or (size <= 0 and found):
-                break
-            found.append(stored_copy(message))
-            size -= message.size
-        return found
+        found = sub_queue.page(after_number, state, session_id, rows, size)
+        return [stored_copy(message) for message in found]
 
     def numbered(self, slot: int, numbers: Sequence[int]) -> list[Message]:
         sub_queue = self._sub_queues.get(slot)
@@ -240,6 +348,18 @@ class MemoryDisk:
                 return ExpiryPage(due, expires_ms)
             due.append(Expiring(expires_ms, slot, number))
         return ExpiryPage(due, None)
+
+    def session_state(self, slot: int, session_id: str) -> bytes | None:
+        sub_queue = self._sub_queues.get(slot)
+        if sub_queue is None:
+            return None
+        return sub_queue.sessions.get(session_id, NO_SESSION).state
+
+    def duplicate_marks(
+        self, slot: int, after: bytes, now_ms: int, rows: int
+    ) -> list[DuplicateMark]:
+        sub_queue = self._sub_queues.get(slot)
+        return [] if sub_queue is None else sub_queue.duplicate_marks(slot, after, now_ms, rows)
 
 
 class MemoryStore:
@@ -267,11 +387,12 @@ class MemoryStore:
         after_number: int,
         *,
         state: MessageState | None = MessageState.ACTIVE,
+        session_id: str | None = None,
         rows: int = READ_ROWS_MAX,
         size: int = READ_BYTES_MAX,
     ) -> list[Message]:
         disk = self._owned_disk()
-        return disk.page(slot, after_number, state, min(rows, READ_ROWS_MAX), size)
+        return disk.page(slot, after_number, state, session_id, min(rows, READ_ROWS_MAX), size)
 
     def read_numbers(self, slot: int, numbers: Sequence[int]) -> list[Message]:
         return self._owned_disk().numbered(slot, numbers)
@@ -280,6 +401,15 @@ class MemoryStore:
         self, after: Expiring | None, until_ms: int, rows: int = READ_ROWS_MAX
     ) -> ExpiryPage:
         return self._owned_disk().expiring(after, until_ms, min(rows, READ_ROWS_MAX))
+
+    def read_session_state(self, slot: int, session_id: str) -> bytes | None:
+        return self._owned_disk().session_state(slot, session_id)
+
+    def read_duplicates(
+        self, slot: int, after_digest: bytes, now_ms: int, rows: int = READ_ROWS_MAX
+    ) -> list[DuplicateMark]:
+        disk = self._owned_disk()
+        return disk.duplicate_marks(slot, after_digest, now_ms, min(rows, READ_ROWS_MAX))
 
     def free_bytes(self) -> int | None:
         self._owned_disk()
@@ -314,7 +444,24 @@ def stored_copy(message: Message) -> Message:
         delivery_count=message.delivery_count,
         state=message.state,
         changes=message.changes,
+        enqueued_number=message.enqueued_number,
+        body_id=message.body_id,
+        hops=message.hops,
+        dead_letter_source=message.dead_letter_source,
+        destination=message.destination,
     )
+
+
+def _set(where: dict[K, V], key: K, value: V, undo: list[Undo]) -> None:
+    if key in where:
+        undo.append(partial(where.__setitem__, key, where[key]))
+    else:
+        undo.append(partial(where.__delitem__, key))
+    where[key] = value
+
+
+def _unset(where: dict[K, V], key: K, undo: list[Undo]) -> None:
+    undo.append(partial(where.__setitem__, key, where.pop(key)))
 
 
 def _take_back(undo: list[Undo]) -> None:

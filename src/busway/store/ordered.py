@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
-K = TypeVar("K", int, tuple[int, int, int])
+K = TypeVar("K", int, tuple[int, int, int], tuple[int, int, bytes], tuple[int, bytes])
 
 COMPACT_AFTER = 64
 """Dead keys to keep in any case; beyond that, at most a quarter of all."""

@@ -6,8 +6,8 @@ connection, used by one thread at a time; the lock file keeps other processes ou
 other handles of this one (D-18).
 
 This file owns the handle: when it opens, what it does after an error, when it may not be used any
-more. Tables and statements are in `sqlite_schema`, what they do in `sqlite_writes` and
-`sqlite_reads`, what errors mean in `sqlite_errors`.
+more. Tables and statements are in `sqlite_schema`, what they do in `sqlite_writes`, `sqlite_marks`
+and `sqlite_reads`, what errors mean in `sqlite_errors`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,23 @@ from busway.store.base import (
     CommitRefused,
     CommitUnknown,
     Counters,
+    DuplicateMark,
     Expiring,
     ExpiryPage,
     Opened,
+    SessionRecord,
     StoreError,
     StoreFenced,
     StoreUnavailable,
     SubQueueKey,
     SubQueueKind,
     SubQueueRecord,
+    TransactionMark,
+    TransferMark,
 )
 from busway.store.lockfile import ProcessLock
-from busway.store.sqlite_writes import check_numbers, log_pages, roll_back, write_batch
+from busway.store.sqlite_marks import FORGET_PAUSE_MS
+from busway.store.sqlite_writes import check_batch, log_pages, roll_back, write_batch
 
 BUSY_TIMEOUT_S = 5.0
 """How long to wait for another handle of this process; a commit has no longer either (D-8)."""
@@ -85,6 +90,12 @@ class SqliteStore:
         """By slot: what a row's id does not say of a message's number."""
         self._log_pages = 0
         """Pages written to the log since the last checkpoint, estimated from above."""
+        self._sharing: set[int] = set()
+        """Slots that have, or had, messages with shared bodies (D-30)."""
+        self._purging: set[int] = set()
+        """Slots without messages, of which commits go on to forget the rest (D-16)."""
+        self._forget_at_ms = 0
+        """When a commit next looks for marks whose time is over."""
 
     # --- opening and closing ---------------------------------------------------------------------
 
@@ -109,6 +120,7 @@ class SqliteStore:
         self._commit_number = opened.commit_number
         self._partitions = {record.slot: record.key.partition for record in opened.sub_queues}
         self._log_pages = 0
+        self._forget_at_ms = 0
         return opened
 
     def _check_creation(self) -> None:
@@ -159,7 +171,9 @@ class SqliteStore:
         (found,) = connection.execute("SELECT format FROM store").fetchone()
         if found != schema.FORMAT_VERSION:
             raise StoreUnavailable(
-                f"store {self.path} has format {found}, this version reads {schema.FORMAT_VERSION}"
+                f"store {self.path} has format {found}, and this version of Busway reads format"
+                f" {schema.FORMAT_VERSION} only. Nothing was changed: open it with the version"
+                " that made it, or start with another data folder."
             )
         for setting in schema.SETTINGS:
             connection.execute(setting).fetchall()
@@ -186,8 +200,17 @@ class SqliteStore:
                 schema.READ_SUB_QUEUES
             )
         ]
+        sessions = [SessionRecord(*row) for row in connection.execute(schema.READ_SESSIONS)]
+        transfers = [TransferMark(*row) for row in connection.execute(schema.READ_TRANSFERS)]
+        transactions = [
+            TransactionMark(*row) for row in connection.execute(schema.READ_TRANSACTIONS)
+        ]
+        self._sharing = {slot for (slot,) in connection.execute(schema.READ_SHARING)}
+        self._purging = {slot for (slot,) in connection.execute(schema.READ_PURGING)}
         connection.execute("COMMIT")
-        return Opened(store_id, epoch, commit_number, time_ms, records)
+        return Opened(
+            store_id, epoch, commit_number, time_ms, records, sessions, transfers, transactions
+        )
 
     def close(self) -> None:
         self._give_up(StoreUnavailable(f"store {self.path} is not open"))
@@ -215,9 +238,18 @@ class SqliteStore:
     def commit(self, batch: Batch) -> None:
         connection = self._handle()
         assert batch.number == self._commit_number + 1, "batches are numbered without gaps"
-        check_numbers(batch, self._partitions)
+        check_batch(batch, self._partitions)
+        forget = batch.time_ms >= self._forget_at_ms
         try:
-            emptied = write_batch(connection, batch, self._epoch, self._owner)
+            written = write_batch(
+                connection,
+                batch,
+                self._epoch,
+                self._owner,
+                sharing=self._sharing,
+                purging=self._purging,
+                forget=forget,
+            )
         except (StoreError, *_ENGINE_ERRORS, ValueError, OverflowError) as error:
             raise self._refused(connection, error) from error
         try:
@@ -227,8 +259,14 @@ class SqliteStore:
         self._commit_number = batch.number
         for slot, key in batch.sub_queues:
             self._partitions[slot] = key.partition
-        for slot in emptied:
+        self._sharing |= written.sharing
+        for slot in written.emptied:
             del self._partitions[slot]
+            self._sharing.discard(slot)
+        self._purging = set(written.purging)
+        if forget:
+            pause_ms = FORGET_PAUSE_MS if written.forgot_all else 0
+            self._forget_at_ms = batch.time_ms + pause_ms
         self._log_pages += log_pages(batch)
         if self._log_pages >= self._checkpoint_pages:
             self._checkpoint(connection)
@@ -277,6 +315,7 @@ class SqliteStore:
         after_number: int,
         *,
         state: MessageState | None = MessageState.ACTIVE,
+        session_id: str | None = None,
         rows: int = READ_ROWS_MAX,
         size: int = READ_BYTES_MAX,
     ) -> list[Message]:
@@ -285,7 +324,9 @@ class SqliteStore:
         if partition is None:
             return []
         try:
-            return reads.read_page(connection, slot, partition, after_number, state, rows, size)
+            return reads.read_page(
+                connection, slot, partition, after_number, state, session_id, rows, size
+            )
         except _ENGINE_ERRORS as error:
             raise self._unreadable(error) from error
 
@@ -305,6 +346,22 @@ class SqliteStore:
         connection = self._owned_handle()
         try:
             return reads.read_expiring(connection, self._partitions, after, until_ms, rows)
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
+
+    def read_session_state(self, slot: int, session_id: str) -> bytes | None:
+        connection = self._owned_handle()
+        try:
+            return reads.read_session_state(connection, slot, session_id)
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
+
+    def read_duplicates(
+        self, slot: int, after_digest: bytes, now_ms: int, rows: int = READ_ROWS_MAX
+    ) -> list[DuplicateMark]:
+        connection = self._owned_handle()
+        try:
+            return reads.read_duplicates(connection, slot, after_digest, now_ms, rows)
         except _ENGINE_ERRORS as error:
             raise self._unreadable(error) from error
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from heapq import merge
 
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
 from busway.store import sqlite_schema as schema
-from busway.store.base import READ_ROWS_MAX, Expiring, ExpiryPage
+from busway.store.base import READ_ROWS_MAX, DuplicateMark, Expiring, ExpiryPage
 
 
 def read_page(
@@ -20,45 +21,67 @@ def read_page(
     partition: int,
     after_number: int,
     state: MessageState | None,
+    session_id: str | None,
     rows: int,
     size: int,
 ) -> list[Message]:
     first_counter = max(0, after_number + 1 - (partition << PARTITION_SHIFT))
     if first_counter >= schema.COUNTER_LIMIT:
         return []
-    span = (schema.first_id(slot) + first_counter, schema.last_id(slot))
     limit = min(rows, READ_ROWS_MAX)
-    if state is None:
-        cursor = connection.execute(schema.READ_ALL_STATES, (*span, limit))
-    elif state is MessageState.ACTIVE:
-        cursor = connection.execute(schema.READ_ACTIVE, (*span, limit))
-    else:
-        cursor = connection.execute(schema.READ_WAITING, (int(state), *span, limit))
+    span = (schema.place_of(slot, first_counter), schema.place_of(slot, -1), limit)
+    statements = _statements(state, session_id, span)
+    cursors = [connection.execute(*each) for each in statements]
+    found = cursors[0] if len(cursors) == 1 else merge(*cursors, key=_place)
     messages: list[Message] = []
     try:
-        for row in cursor:
+        for row in found:
             message = schema.message_of(row, partition)
             messages.append(message)
             size -= message.size
-            if size <= 0:
+            if size <= 0 or len(messages) == limit:
                 break
     finally:
-        cursor.close()  # ends the read: an open one keeps the log from being reused
+        for cursor in cursors:
+            cursor.close()  # ends the read: an open one keeps the log from being reused
     return messages
+
+
+def _statements(
+    state: MessageState | None, session_id: str | None, span: tuple[int, int, int]
+) -> list[tuple[str, tuple[schema.Bound, ...]]]:
+    """What to read: active messages and those that wait lie in two ranges, each in order."""
+    first, last, limit = span
+    waiting = (first + schema.WAITING, last + schema.WAITING, limit)
+    statement, of_session = schema.READ_RANGE, list[schema.Bound]()
+    if session_id is not None:
+        statement, of_session = schema.READ_SESSION_RANGE, [session_id]
+    if state is None:
+        return [(statement, (*of_session, *each)) for each in (waiting, span)]
+    if state is MessageState.ACTIVE:
+        return [(statement, (*of_session, *span))]
+    if session_id is None:
+        return [(schema.READ_WAITING, (int(state), *waiting))]
+    return [(schema.READ_SESSION_WAITING, (session_id, int(state), *waiting))]
+
+
+def _place(row: tuple[int, ...]) -> int:
+    return row[0] & schema.PLACE_MASK
 
 
 def read_numbers(
     connection: sqlite3.Connection, slot: int, partition: int, numbers: Sequence[int]
 ) -> list[Message]:
     first_number = partition << PARTITION_SHIFT
-    ids = [
-        schema.row_id(slot, number)
+    places = [
+        schema.place_of(slot, number)
         for number in numbers
         if 0 <= number - first_number < schema.COUNTER_LIMIT
     ]
+    ids = places + [place + schema.WAITING for place in places]
     found = connection.execute(schema.READ_NUMBERS, (json.dumps(ids),)).fetchall()
-    by_id = {row[0]: row for row in found}
-    return [schema.message_of(by_id[id_], partition) for id_ in ids if id_ in by_id]
+    by_place = {_place(row): row for row in found}
+    return [schema.message_of(by_place[each], partition) for each in places if each in by_place]
 
 
 def read_expiring(
@@ -73,15 +96,27 @@ def read_expiring(
     if after is None:
         found = connection.execute(schema.READ_EXPIRING, (limit,)).fetchall()
     else:
-        same_time = (after.expires_ms, schema.row_id(after.slot, after.number), limit)
+        same_time = (after.expires_ms, schema.place_of(after.slot, after.number), limit)
         found = connection.execute(schema.READ_EXPIRING_WITH, same_time).fetchall()
         if len(found) < limit:
             later = (after.expires_ms, limit - len(found))
             found += connection.execute(schema.READ_EXPIRING_AFTER, later).fetchall()
     due: list[Expiring] = []
-    for expires_ms, id_ in found:
+    for expires_ms, place in found:
         if expires_ms > until_ms or len(due) == limit - 1:
             return ExpiryPage(due, expires_ms)
-        slot, counter = id_ >> schema.COUNTER_BITS, id_ & schema.ROW_COUNTER_MASK
+        slot, counter = place >> schema.COUNTER_BITS, place & schema.ROW_COUNTER_MASK
         due.append(Expiring(expires_ms, slot, partitions[slot] << PARTITION_SHIFT | counter))
     return ExpiryPage(due, None)
+
+
+def read_session_state(connection: sqlite3.Connection, slot: int, session_id: str) -> bytes | None:
+    found = connection.execute(schema.READ_SESSION_STATE, (slot, session_id)).fetchone()
+    return None if found is None else found[0]
+
+
+def read_duplicates(
+    connection: sqlite3.Connection, slot: int, after_digest: bytes, now_ms: int, rows: int
+) -> list[DuplicateMark]:
+    asked = (slot, after_digest, now_ms, min(rows, READ_ROWS_MAX))
+    return [DuplicateMark(*row) for row in connection.execute(schema.READ_DUPLICATES, asked)]

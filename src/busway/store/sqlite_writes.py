@@ -1,20 +1,38 @@
 """What a batch does to the tables of a SQLite store, between BEGIN and COMMIT.
 
-The order matters in one place only: the fence comes first, so that a fenced owner's batch ends
+The order matters in two places only: the fence comes first, so that a fenced owner's batch ends
 before it has touched anything (D-18), and purges last, because they remove what counters name.
+Sessions and marks are in `sqlite_marks`.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from busway.model.message import PARTITION_SHIFT
+from busway.model.message import PARTITION_SHIFT, Message, MessageState
+from busway.store import sqlite_marks as marks
 from busway.store import sqlite_schema as schema
-from busway.store.base import PURGE_ROWS, Batch, CommitRefused, Move, StoreFenced
+from busway.store.base import PURGE_ROWS, Batch, CommitRefused, Move, StoreFenced, Update
 
 
-def check_numbers(batch: Batch, partitions: Mapping[int, int]) -> None:
+@dataclass(slots=True)
+class Written:
+    """What a batch did beyond what it says."""
+
+    emptied: list[int] = field(default_factory=list)
+    """Slots that purges have emptied: their sub-queues are gone."""
+    purging: list[int] = field(default_factory=list)
+    """Slots without messages that have other rows left: later commits go on with them (D-16)."""
+    sharing: set[int] = field(default_factory=set)
+    """Slots that have messages with shared bodies, and had none before."""
+    forgot_all: bool = True
+    """No mark whose time is over is left; False if there may be some."""
+
+
+def check_batch(batch: Batch, partitions: Mapping[int, int]) -> None:
     """State what an owner must not get wrong, before anything is done.
 
     A number outside its sub-queue's partition would come back from the store as another one.
@@ -25,7 +43,11 @@ def check_numbers(batch: Batch, partitions: Mapping[int, int]) -> None:
     for slot, message in batch.puts:
         _check_number(slot, message.number, partitions)
     for move in batch.moves:
-        _check_number(move.to_slot, move.to_number, partitions)
+        _check_number(move.to_slot, move.moved.number, partitions)
+    for rows in (batch.session_counts, batch.session_states, batch.duplicates, batch.transfers):
+        for row in rows:
+            if row[0] not in partitions:
+                raise CommitRefused(f"there is no sub-queue in slot {row[0]}")
 
 
 def _check_number(slot: int, number: int, partitions: Mapping[int, int]) -> None:
@@ -36,12 +58,21 @@ def _check_number(slot: int, number: int, partitions: Mapping[int, int]) -> None
     assert 0 <= counter < schema.COUNTER_LIMIT, (slot, number)
 
 
-def write_batch(connection: sqlite3.Connection, batch: Batch, epoch: int, owner: str) -> list[int]:
+def write_batch(
+    connection: sqlite3.Connection,
+    batch: Batch,
+    epoch: int,
+    owner: str,
+    *,
+    sharing: Collection[int] = (),
+    purging: Collection[int] = (),
+    forget: bool = False,
+) -> Written:
     """All of a commit but COMMIT. A message that is named and not there refuses the whole batch.
 
-    Returns the slots that purges have emptied: their sub-queues are gone.
+    `sharing` are the slots that have messages with shared bodies, `purging` those that earlier
+    purges left to go on with; `forget` asks for a step of forgetting marks whose time is over.
     """
-    rows = [schema.row_of(slot, message) for slot, message in batch.puts]
     connection.execute("BEGIN IMMEDIATE")
     fence = (batch.number, batch.time_ms, epoch, owner, batch.number - 1)
     if connection.execute(schema.FENCE, fence).rowcount != 1:
@@ -55,69 +86,168 @@ def write_batch(connection: sqlite3.Connection, batch: Batch, epoch: int, owner:
             ],
         )
     if batch.deletes:
-        _change_each(
-            connection,
-            schema.DELETE_MESSAGE,
-            [(schema.row_id(slot, number),) for slot, number in batch.deletes],
-        )
+        _delete_messages(connection, batch, sharing)
     if batch.moves:
-        _change_each(connection, schema.MOVE_MESSAGE, [_row_of_move(move) for move in batch.moves])
+        _move_messages(connection, batch.moves)
     if batch.updates:
-        _change_each(
-            connection,
-            schema.UPDATE_MESSAGE,
-            [
-                (
-                    int(update.state),
-                    update.delivery_count,
-                    schema.present_time(update.expires_ms),
-                    schema.present_bytes(update.changes),
-                    schema.row_id(update.slot, update.number),
-                )
-                for update in batch.updates
-            ],
-        )
-    if rows:
-        connection.executemany(schema.INSERT_MESSAGE, rows)
+        _update_messages(connection, batch.updates)
+    if batch.puts:
+        _put_messages(connection, batch)
     if batch.counters:
-        _change_each(
-            connection,
-            schema.UPDATE_COUNTERS,
-            [
-                (c.next_counter, c.active, c.deferred, c.scheduled, c.bytes, slot)
-                for slot, c in batch.counters.items()
-            ],
-        )
-    return [slot for slot in batch.purges if _purge(connection, slot)]
+        rows = [
+            (c.next_counter, c.active, c.deferred, c.scheduled, c.bytes, slot)
+            for slot, c in batch.counters.items()
+        ]
+        _all_there(connection.executemany(schema.UPDATE_COUNTERS, rows).rowcount, len(rows))
+    marks.write_sessions(connection, batch)
+    marks.write_marks(connection, batch)
+    written = Written(sharing=_new_sharing(connection, batch, sharing))
+    if forget:
+        written.forgot_all = marks.forget(connection, batch.time_ms)
+    for slot in {**dict.fromkeys(purging), **dict.fromkeys(batch.purges)}:
+        _purge(connection, slot, slot in sharing or slot in written.sharing, written)
+    return written
 
 
-def _purge(connection: sqlite3.Connection, slot: int) -> bool:
-    """Forget some rows of a slot, and the slot with the last of them (D-16)."""
-    first, last = schema.first_id(slot), schema.last_id(slot)
-    connection.execute(schema.PURGE_MESSAGES, (first, last, PURGE_ROWS))
-    gone = connection.execute(schema.DELETE_SUB_QUEUE_IF_EMPTY, (slot, first, last)).rowcount
-    return gone == 1
+# A batch names messages by number. Where a message lies depends on its state as well, which the
+# batch does not say: what is not found in one of the two places must be in the other.
+
+
+def _delete_messages(
+    connection: sqlite3.Connection, batch: Batch, sharing: Collection[int]
+) -> None:
+    places = [(schema.place_of(slot, number),) for slot, number in batch.deletes]
+    shared: list[tuple[int]] = []
+    if sharing:
+        named = zip(batch.deletes, places, strict=True)
+        shared = [place for delete, place in named if delete.slot in sharing]
+    if shared:
+        connection.executemany(schema.RELEASE_BODY, shared)
+    deleted = connection.executemany(schema.DELETE_MESSAGE, places).rowcount
+    if deleted != len(places):
+        if shared:
+            connection.executemany(schema.RELEASE_BODY, _waiting(shared))
+        deleted += connection.executemany(schema.DELETE_MESSAGE, _waiting(places)).rowcount
+        _all_there(deleted, len(places))
+
+
+def _waiting(places: Iterable[tuple[int]]) -> list[tuple[int]]:
+    return [(place + schema.WAITING,) for (place,) in places]
+
+
+def _move_messages(connection: sqlite3.Connection, moves: Sequence[Move]) -> None:
+    rows = [_row_of_move(move) for move in moves]
+    places = [schema.place_of(move.slot, move.number) for move in moves]
+    active = [(*row, place) for row, place in zip(rows, places, strict=True)]
+    moved = connection.executemany(schema.MOVE_MESSAGE, active).rowcount
+    if moved != len(moves):
+        waiting = [(*row, place + schema.WAITING) for row, place in zip(rows, places, strict=True)]
+        moved += connection.executemany(schema.MOVE_MESSAGE, waiting).rowcount
+        _all_there(moved, len(moves))
 
 
 def _row_of_move(move: Move) -> tuple[schema.Bound, ...]:
+    moved = move.moved
     return (
-        schema.row_id(move.to_slot, move.to_number),
-        int(move.state),
-        move.delivery_count,
-        move.enqueued_ms,
-        schema.present_time(move.expires_ms),
-        schema.present_bytes(move.changes),
-        schema.row_id(move.slot, move.number),
+        schema.row_id(move.to_slot, moved.number, moved.state),
+        int(moved.state),
+        schema.present_time(moved.expires_ms),
+        moved.delivery_count,
+        moved.enqueued_ms,
+        schema.present_time(moved.ttl_ms),
+        moved.enqueued_number,
+        moved.hops,
+        schema.present_bytes(moved.changes),
+        schema.present_text(moved.dead_letter_source),
+        schema.present_text(moved.destination),
     )
 
 
-def _change_each(
-    connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[schema.Bound, ...]]
+def _update_messages(connection: sqlite3.Connection, updates: Sequence[Update]) -> None:
+    rows = [
+        (
+            int(update.state),
+            update.delivery_count,
+            schema.present_time(update.expires_ms),
+            schema.present_bytes(update.changes),
+        )
+        for update in updates
+    ]
+    ids = [schema.row_id(update.slot, update.number, update.state) for update in updates]
+    in_place = [(*row, id_) for row, id_ in zip(rows, ids, strict=True)]
+    updated = connection.executemany(schema.UPDATE_MESSAGE, in_place).rowcount
+    if updated != len(updates):
+        shifted = [(id_, *row, id_ ^ schema.WAITING) for row, id_ in zip(rows, ids, strict=True)]
+        updated += connection.executemany(schema.UPDATE_AND_SHIFT_MESSAGE, shifted).rowcount
+        _all_there(updated, len(updates))
+
+
+def _put_messages(connection: sqlite3.Connection, batch: Batch) -> None:
+    plain: list[schema.MessageRow] = []
+    others: list[tuple[int, Message]] = []
+    for slot, message in batch.puts:
+        row = schema.plain_row_of(slot, message)
+        if row is not None:
+            plain.append(row)
+        else:
+            others.append((slot, message))
+    if plain:
+        connection.executemany(schema.INSERT_PLAIN_MESSAGE, plain)
+    if others:
+        _put_bodies(connection, batch.bodies, [message for _, message in others])
+        connection.executemany(schema.INSERT_MESSAGE, [schema.row_of(*put) for put in others])
+
+
+def _put_bodies(
+    connection: sqlite3.Connection, bodies: Iterable[tuple[int, bytes]], messages: Iterable[Message]
 ) -> None:
-    """Run a statement of which each execution must change one row: counts stay exact (D-13)."""
-    changed = connection.executemany(statement, rows).rowcount
-    if changed != len(rows):
-        raise CommitRefused(f"only {changed} of {len(rows)} rows are there: {statement}")
+    """The bodies that messages share, with the number of those messages. `RELEASE_BODY` counts
+    down, and a trigger forgets a body whose last message is gone (D-30)."""
+    copies = Counter(each.body_id for each in messages if each.body_id is not None)
+    shared = [body for body in bodies if body[0] in copies]
+    if len(shared) != len(copies):
+        raise CommitRefused("a message's shared body is not in the batch")
+    if shared:
+        connection.executemany(schema.INSERT_BODY, shared)
+        connection.executemany(schema.INSERT_COPIES, list(copies.items()))
+
+
+def _new_sharing(
+    connection: sqlite3.Connection, batch: Batch, sharing: Collection[int]
+) -> set[int]:
+    """Remember which slots have messages with shared bodies: the others' deletes need not look."""
+    if not batch.bodies and not (sharing and batch.moves):
+        return set()
+    slots = {slot for slot, message in batch.puts if message.body_id is not None}
+    slots |= {move.to_slot for move in batch.moves if move.moved.body_id is not None}
+    new = slots.difference(sharing)
+    connection.executemany(schema.SET_SHARING, [(slot,) for slot in new])
+    return new
+
+
+def _purge(connection: sqlite3.Connection, slot: int, shares: bool, written: Written) -> None:
+    """Forget some rows of a slot, and the slot with the last of them (D-16)."""
+    left = PURGE_ROWS
+    for state in (MessageState.ACTIVE, MessageState.DEFERRED):
+        span = (schema.row_id(slot, 0, state), schema.row_id(slot, -1, state))
+        ids = connection.execute(schema.READ_IDS, (*span, left + 1)).fetchall()
+        if shares:
+            connection.executemany(schema.RELEASE_BODY, ids[:left])
+        connection.executemany(schema.DELETE_MESSAGE, ids[:left])
+        if len(ids) > left:
+            return  # there are more: their owner counts them, and will ask again
+        left -= len(ids)
+    if not marks.purge(connection, slot, left):
+        connection.execute(schema.SET_PURGING, (slot,))
+        written.purging.append(slot)
+    elif connection.execute(schema.DELETE_SUB_QUEUE, (slot,)).rowcount == 1:
+        written.emptied.append(slot)
+
+
+def _all_there(changed: int, named: int) -> None:
+    """Every row that a batch names must be there: counts stay exact (D-13)."""
+    if changed != named:
+        raise CommitRefused(f"only {changed} of {named} rows that the batch names are there")
 
 
 def roll_back(connection: sqlite3.Connection) -> bool:
@@ -137,6 +267,11 @@ def log_pages(batch: Batch) -> int:
     apart write up to a page each: the log is then longer by that factor, and still bounded.
     """
     rows = len(batch.puts) + len(batch.deletes) + len(batch.updates) + 2 * len(batch.moves)
-    put_bytes = sum(len(message.bare) for _, message in batch.puts)
+    rows += len(batch.session_counts) + len(batch.session_states) + len(batch.transfers)
+    scattered = len(batch.duplicates) + len(batch.transactions)  # at random places in two trees
+    data_bytes = sum(len(message.bare) for _, message in batch.puts if message.body_id is None)
+    data_bytes += sum(len(bare) for _, bare in batch.bodies)
+    data_bytes += sum(len(each.state or b"") for each in batch.session_states)
     purged = len(batch.purges) * PURGE_ROWS
-    return 4 + len(batch.counters) + (rows + purged) // 4 + put_bytes // schema.PAGE_SIZE
+    in_place = 4 + len(batch.counters) + (rows + purged) // 4
+    return in_place + scattered + data_bytes // schema.PAGE_SIZE

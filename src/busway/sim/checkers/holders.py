@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from busway.broker.seams import SettlementKind
-from busway.model.entities import Queue
 from busway.sim.history import (
     Answer,
     Delivered,
     Event,
+    Holder,
     QueueCreated,
     Renewed,
+    SessionLeft,
+    SessionLost,
+    SessionRenewed,
     SettleEnded,
     SettleStarted,
     Violation,
@@ -28,8 +31,10 @@ class Holding:
     token: bytes
     until_ms: int
     epoch: int
+    incarnation: int
     given_up: bool = False
     """The holder has said what is to become of the message."""
+    session_is_over: bool = False
 
 
 class Holders:
@@ -38,11 +43,14 @@ class Holders:
         """How long an answer may be under way before the client has it."""
         self._held: dict[int, Holding] = {}
         self._tokens: set[bytes] = set()
-        self._epochs: dict[int, int] = {}
+        self._epochs: dict[tuple[int, int], int] = {}
+        """By body and incarnation: each store has its own."""
         self._superseded: set[bytes] = set()
         """Given up by their holders, and given to others since."""
         self._settlements: dict[int, tuple[SettleStarted, int]] = {}
-        self._queues: dict[int, Queue] = {}
+        self._queues: dict[int, Holder] = {}
+        self._of_holding: dict[int, list[Holding]] = {}
+        """By holding of a session: its lock is theirs (SES-5)."""
 
     def see(self, now_ms: int, event: Event) -> None:
         match event:
@@ -59,6 +67,12 @@ class Holders:
                 if held.until_ms + self._slack_ms <= now_ms:
                     raise Violation(NAME, f"{body} was renewed after its lock had run out")
                 held.until_ms = until_ms
+            case SessionRenewed(holding, until_ms):
+                for held in self._of_holding.get(holding, []):
+                    held.until_ms = until_ms
+            case SessionLeft(holding) | SessionLost(holding):
+                for held in self._of_holding.pop(holding, []):
+                    held.session_is_over = True
             case SettleStarted():
                 self._settlements[event.settlement] = (event, now_ms)
                 held = self._held.get(event.body)
@@ -68,17 +82,19 @@ class Holders:
                 self._settled(*self._settlements.pop(settlement), answer)
 
     def _delivered(self, now_ms: int, event: Delivered) -> None:
-        if event.epoch < self._epochs.get(event.body, 0):
+        place = (event.body, event.key.incarnation)
+        if event.epoch < self._epochs.get(place, 0):
             return  # overtaken on the network by a later owner's: it holds nothing (D-23)
-        self._epochs[event.body] = event.epoch
+        self._epochs[place] = event.epoch
         held = self._held.pop(event.body, None)
         if held is not None and held.given_up:
             self._superseded.add(held.token)
         if (
             held is not None
             and not held.given_up
+            and not held.session_is_over
             and now_ms < held.until_ms
-            and event.epoch == held.epoch
+            and (event.epoch, event.key.incarnation) == (held.epoch, held.incarnation)
         ):
             left_ms = held.until_ms - now_ms
             raise Violation(
@@ -94,9 +110,15 @@ class Holders:
         longest_ms = self._queues[event.key.incarnation].lock_duration_ms
         if event.locked_until_ms > now_ms + longest_ms:
             raise Violation(NAME, f"{event.body} is locked for longer than {longest_ms} ms")
-        self._held[event.body] = Holding(
-            event.receiver, event.token, event.locked_until_ms, event.epoch
+        held = self._held[event.body] = Holding(
+            event.receiver,
+            event.token,
+            event.locked_until_ms,
+            event.epoch,
+            event.key.incarnation,
         )
+        if event.holding is not None:
+            self._of_holding.setdefault(event.holding, []).append(held)
 
     def _settled(self, started: SettleStarted, started_ms: int, answer: Answer) -> None:
         held = self._held.get(started.body)

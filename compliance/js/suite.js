@@ -1,0 +1,6 @@
+// All tests in one process: they share the pools of entities. Run by ../run.py.
+
+import "./tests/queues.js";
+import "./tests/sessions.js";
+import "./tests/topics.js";
+import "./tests/schedules.js";

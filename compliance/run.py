@@ -1,0 +1,262 @@
+"""`make compliance`: suites of other clients, each against a Busway server of its own.
+
+What a suite needs and the machine does not have is said, and the suite is skipped; that is no
+failure. A suite that ran and failed is one, and so is one that could not be installed.
+
+    python compliance/run.py                 all suites
+    python compliance/run.py java proton     some of them
+    python compliance/run.py --disk js       with stores on disk instead of in memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from entities import configuration
+
+from busway.testing.server import Server
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE / "build"
+SUITE_S = 900
+"""A suite takes one or two minutes; one that takes this long hangs."""
+NODE_MIN = (20, 14)
+JAVA_MIN = (17,)
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    client: str
+    missing: Callable[[], str]
+    """What the machine lacks for it, or nothing."""
+    install: Callable[[], list[list[str]]]
+    """Commands that get what is pinned; they do little when it is there already."""
+    test: list[str]
+    reports: str
+    """Where its reports are, JUnit's XML or TAP: a pattern below `compliance/`."""
+    output: Path | None = None
+    """Where its standard output goes, if that is its report."""
+
+    @property
+    def folder(self) -> Path:
+        return HERE / self.name
+
+
+@dataclass(frozen=True)
+class Result:
+    suite: Suite
+    tests: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        return self.tests["failed"] > 0 or self.note.startswith("failed")
+
+
+# --- what the machine has ------------------------------------------------------------------------
+
+
+def lacks(*programs: str) -> str:
+    missing = [program for program in programs if shutil.which(program) is None]
+    return f"{' and '.join(missing)} not found" if missing else ""
+
+
+def older(command: list[str], least: tuple[int, ...]) -> str:
+    """What is wrong with the version that a program tells of itself, or nothing."""
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    version = re.search(r"\d+(\.\d+)*", told)
+    numbers = tuple(map(int, version[0].split("."))) if version else ()
+    wanted = ".".join(map(str, least))
+    return "" if numbers >= least else f"{command[0]} {wanted} or newer is needed"
+
+
+def node_missing() -> str:
+    return lacks("node", "npm") or older(["node", "--version"], NODE_MIN)
+
+
+def java_missing() -> str:
+    return lacks("java", "javac", "mvn") or older(["java", "--version"], JAVA_MIN)
+
+
+def proton_missing() -> str:
+    return lacks("cc")
+
+
+# --- the suites ----------------------------------------------------------------------------------
+
+
+def install_js() -> list[list[str]]:
+    wanted, installed = HERE / "js/package-lock.json", HERE / "js/node_modules/.package-lock.json"
+    if installed.exists() and installed.stat().st_mtime > wanted.stat().st_mtime:
+        return []
+    return [["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"]]
+
+
+def install_java() -> list[list[str]]:
+    return [["mvn", "--batch-mode", "--quiet", "test-compile"]]
+
+
+def install_proton() -> list[list[str]]:
+    venv = BUILD / "proton"
+    wanted = (HERE / "proton" / "requirements.txt").read_text()
+    stamp = venv / "requirements.txt"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return []
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    requirements = str(HERE / "proton" / "requirements.txt")
+    return [
+        [sys.executable, "-m", "venv", "--clear", str(venv)],
+        [*pip, "--disable-pip-version-check", "-r", requirements],
+        ["cp", requirements, str(stamp)],
+    ]
+
+
+SUITES = (
+    Suite(
+        "js",
+        "@azure/service-bus (Node)",
+        node_missing,
+        install_js,
+        [
+            "node",
+            "--test-force-exit",
+            "--test-reporter=spec",
+            "--test-reporter-destination=stderr",
+            "--test-reporter=tap",
+            "--test-reporter-destination=stdout",
+            "suite.js",
+        ],
+        "build/js.tap",  # Lines as they come: Node's JUnit report is cut off by a forced exit.
+        BUILD / "js.tap",
+    ),
+    Suite(
+        "java",
+        "azure-messaging-servicebus (Java)",
+        java_missing,
+        install_java,
+        ["mvn", "--batch-mode", "--quiet", "surefire:test"],
+        "java/target/surefire-reports/TEST-*.xml",
+    ),
+    Suite(
+        "proton",
+        "Qpid Proton (Python binding)",
+        proton_missing,
+        install_proton,
+        [str(BUILD / "proton/bin/python"), "-m", "pytest", f"--junitxml={BUILD / 'proton.xml'}"],
+        "build/proton.xml",
+    ),
+)
+
+
+def run(suite: Suite, *, on_disk: bool) -> Result:
+    if missing := suite.missing():
+        print(f"--- {suite.name}: skipped, {missing}", flush=True)
+        return Result(suite, note=f"skipped: {missing}")
+    print(f"--- {suite.name}: {suite.client}", flush=True)
+    for command in suite.install():
+        if subprocess.run(command, cwd=suite.folder, check=False).returncode:
+            return Result(suite, note=f"failed to install: {' '.join(command)}")
+    for report in HERE.glob(suite.reports):
+        report.unlink()
+    started = time.monotonic()
+    log = BUILD / f"{suite.name}.server.log"
+    with tempfile.TemporaryDirectory(prefix="busway-compliance-") as data:
+        server = Server(config=configuration(), data=data if on_disk else None)
+        try:
+            status = _test(suite, server.start().connection_string)
+            crashed = not server.is_running
+        except subprocess.TimeoutExpired:
+            return Result(suite, note=f"failed: still running after {SUITE_S} s")
+        finally:
+            log.write_text(server.log)
+            server.close()
+    tests = count(HERE.glob(suite.reports))
+    note = ""
+    if crashed:
+        note = f"failed: the server ended, see {log.relative_to(HERE.parent)}"
+    elif status and not tests["failed"]:
+        note = f"failed: the suite ended with status {status}"
+    elif not tests.total():
+        note = "failed: no test ran"
+    return Result(suite, tests, time.monotonic() - started, note)
+
+
+def _test(suite: Suite, connection_string: str) -> int:
+    with suite.output.open("w") if suite.output else nullcontext() as output:
+        return subprocess.run(
+            suite.test,
+            cwd=suite.folder,
+            env=os.environ | {"BUSWAY_CONNECTION_STRING": connection_string},
+            stdout=output,
+            check=False,
+            timeout=SUITE_S,
+        ).returncode
+
+
+def count(reports: Iterable[Path]) -> Counter[str]:
+    """Tests by what became of them."""
+    return Counter(
+        each
+        for report in reports
+        for each in (_tap_outcomes(report) if report.suffix == ".tap" else _junit_outcomes(report))
+    )
+
+
+def _junit_outcomes(report: Path) -> Iterator[str]:
+    marks = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+    for case in ElementTree.parse(report).iter("testcase"):
+        yield next((marks[child.tag] for child in case if child.tag in marks), "passed")
+
+
+def _tap_outcomes(report: Path) -> Iterator[str]:
+    for line in report.read_text().splitlines():
+        if line.startswith("not ok "):
+            yield "failed"
+        elif line.startswith("ok "):
+            yield "skipped" if "# SKIP" in line else "passed"
+
+
+def show(results: list[Result]) -> None:
+    print(f"\n{'suite':8}{'client':36}{'passed':>7}{'failed':>7}{'skipped':>8}{'s':>6}")
+    for result in results:
+        print(
+            f"{result.suite.name:8}{result.suite.client:36}{result.tests['passed']:7}"
+            f"{result.tests['failed']:7}{result.tests['skipped']:8}{result.seconds:6.0f}"
+            f"  {result.note}".rstrip()
+        )
+
+
+def main() -> int:
+    names = [suite.name for suite in SUITES]
+    parser = argparse.ArgumentParser(description="Run suites of other clients against Busway.")
+    parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(names)}")
+    parser.add_argument("--disk", action="store_true", help="keep the stores on disk")
+    options = parser.parse_args()
+    if unknown := set(options.suites) - set(names):
+        parser.error(
+            f"there is no suite {', '.join(sorted(unknown))}; there are {', '.join(names)}"
+        )
+    BUILD.mkdir(exist_ok=True)
+    chosen = [suite for suite in SUITES if not options.suites or suite.name in options.suites]
+    results = [run(suite, on_disk=options.disk) for suite in chosen]
+    show(results)
+    return int(any(result.is_failure for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""What time does to a broker's messages: one timer for everything that falls due (D-10).
+
+Locks of messages and sessions run out; messages expire; scheduled ones become active. The heap of
+lock times and the sweep of the store's due times share the timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from busway.broker.dues import Dues
+from busway.broker.expiry import ExpirySweep, due_now
+from busway.broker.partition import Partition
+from busway.broker.seams import Host, Timer
+from busway.broker.sub_queue import SubQueue
+from busway.model.errors import BusError
+from busway.model.message import Message
+from busway.store.base import Expiring, ExpiryPage, MessagingStore, SubQueueKey
+
+T = TypeVar("T")
+
+
+class ClockworkOwner(Protocol):
+    @property
+    def available(self) -> bool: ...
+
+    def exists(self, incarnation: int) -> bool: ...
+
+    def partition(self, incarnation: int, index: int) -> Partition: ...
+
+    def sub_queue_in(self, slot: int) -> SubQueue | None: ...
+
+    def due(self, partition: Partition, sub_queue: SubQueue, message: Message) -> None: ...
+
+    def read(
+        self, operation: Callable[[MessagingStore], T], done: Callable[[T | BusError], None]
+    ) -> None: ...
+
+
+class Clockwork:
+    def __init__(self, owner: ClockworkOwner, host: Host) -> None:
+        self._owner = owner
+        self._host = host
+        self._dues = Dues()
+        self._sweep = ExpirySweep(self)
+        self._timer: Timer | None = None
+        self._timer_due_ms: int | None = None
+
+    # What it is told.
+
+    def forget(self) -> None:
+        """Every lock is void (D-5)."""
+        self._dues = Dues()
+
+    def restart(self) -> None:
+        """The store serves, or serves again: look at everything that may have fallen due."""
+        self._sweep.restart()
+        self._arm()
+
+    def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None:
+        if self._dues.expect(sub_queue, due_ms):
+            self._arm()
+
+    def message_due(self, due_ms: int) -> None:
+        self._sweep.expects(due_ms)
+        self._arm()
+
+    # The timer.
+
+    def _arm(self) -> None:
+        dues = [each for each in (self._sweep.due_ms, self._dues.next_ms()) if each is not None]
+        if not dues or not self._owner.available:
+            return
+        due_ms = min(dues)
+        if self._timer_due_ms is not None and self._timer_due_ms <= due_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        self._timer = self._host.at(due_ms, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = self._timer_due_ms = None
+        if not self._owner.available:
+            return
+        now_ms = self._host.now_ms()
+        for sub_queue in self._dues.over(now_ms):
+            if self._owner.exists(sub_queue.key.incarnation):
+                self._partition(sub_queue.key).expire_locks(sub_queue)
+                next_ms = sub_queue.next_due_ms()
+                if next_ms is not None:
+                    self._dues.expect(sub_queue, max(next_ms, now_ms + 1))
+        self._sweep.run(now_ms)
+        self._arm()
+
+    def _partition(self, key: SubQueueKey) -> Partition:
+        return self._owner.partition(key.incarnation, key.partition)
+
+    # What the sweep asks.
+
+    def sub_queue_in(self, slot: int) -> SubQueue | None:
+        return self._owner.sub_queue_in(slot)
+
+    def due(self, sub_queue: SubQueue, message: Message) -> None:
+        if self._owner.exists(sub_queue.key.incarnation):
+            self._owner.due(self._partition(sub_queue.key), sub_queue, message)
+
+    def read_expiry_page(self, after: Expiring | None, until_ms: int, rows: int) -> None:
+        def done(outcome: ExpiryPage | BusError) -> None:
+            self._sweep.paged(outcome, after, self._host.now_ms())
+            self._arm()
+
+        self._owner.read(lambda store: store.read_expiring(after, until_ms, rows), done)
+
+    def read_expiring(self, rows: dict[int, list[int]]) -> None:
+        """Messages that only the store holds: read them, then see to them."""
+        for slot, numbers in rows.items():
+            sub_queue = self._owner.sub_queue_in(slot)
+            if sub_queue is not None:
+                self._read_numbers(sub_queue, numbers)
+
+    def _read_numbers(self, sub_queue: SubQueue, numbers: list[int]) -> None:
+        def done(outcome: list[Message] | BusError) -> None:
+            if isinstance(outcome, BusError):
+                return  # the sweep starts anew when the store is back
+            for row in outcome:
+                # A page may have brought it into memory meanwhile: then it is that one.
+                message = sub_queue.known.get(row.number)
+                if message is None and due_now(row):
+                    message = row
+                    sub_queue.adopt(message)
+                if message is not None and due_now(message):
+                    self.due(sub_queue, message)
+
+        self._owner.read(lambda store: store.read_numbers(sub_queue.slot, numbers), done)

@@ -1,0 +1,152 @@
+"""A line: ready messages in the order of their numbers, and the grants that wait for them.
+
+A plain sub-queue has one line; one with sessions has a line for each. A line knows which of its
+messages are in memory and which only the store holds (D-11, D-12); what delivering one means is
+its sub-queue's business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
+
+from busway.broker.seams import Grant
+from busway.broker.window import LOW_MESSAGES, ReadyWindow, WindowBudget
+from busway.model.message import Message
+
+
+class Shelf(Protocol):
+    """What a line asks of the sub-queue that it belongs to."""
+
+    known: dict[int, Message]
+
+    def serve(self, line: Line, grant: Grant) -> None:
+        """Hand out from the line's window, up to what the grant has left."""
+
+    def fetch(self, line: Line) -> None:
+        """Read the page behind the line's cursor; `paged` takes it."""
+
+    @property
+    def somebody_receives(self) -> bool: ...
+
+
+class Line:
+    __slots__ = ("_grants", "_shelf", "held_back", "in_store", "paging", "session_id", "window")
+
+    def __init__(
+        self, shelf: Shelf, budget: WindowBudget, in_store: int, session_id: str | None = None
+    ) -> None:
+        self.session_id = session_id
+        self.window = ReadyWindow(budget)
+        self.in_store = in_store
+        """Active messages that are not in memory."""
+        self.paging = False
+        self.held_back = 0
+        """Messages of a holder that is gone, whose outcome is not known yet: until it is, nothing
+        is delivered, or later ones would overtake them (SES-4)."""
+        self._shelf = shelf
+        self._grants: deque[Grant] = deque()
+        """Grants that wait for a page of the store."""
+
+    @property
+    def may_have_more(self) -> bool:
+        return bool(self.in_store or self.window.has_ready)
+
+    # Grants (D-22).
+
+    def grant(self, grant: Grant) -> None:
+        """Deliver what there is; wait only for what the store still has; then say *finished*."""
+        if self.held_back:
+            self._grants.append(grant)
+            return
+        self._shelf.serve(self, grant)
+        if grant.left == 0:
+            if grant.reserved == 0:
+                grant.receiver.finished(grant)
+        elif self.in_store or self.paging:
+            self._grants.append(grant)
+        else:
+            _finish(grant)
+        self._read_ahead()
+
+    def recall(self, grant: Grant) -> None:
+        """The credit is wanted back. What is reserved already still comes (D-6)."""
+        if grant in self._grants:
+            self._grants.remove(grant)
+            _finish(grant)
+        else:
+            grant.left = 0
+
+    def finish_all(self) -> None:
+        """The store is not to be had, or the line is not: nobody should wait here."""
+        grants, self._grants = self._grants, deque()
+        for grant in grants:
+            _finish(grant)
+
+    def serve_waiting(self) -> None:
+        """Something may have become ready."""
+        if self.held_back:
+            return
+        grants = self._grants
+        while grants and len(self.window):
+            grant = grants[0]
+            self._shelf.serve(self, grant)
+            if grants and grants[0] is grant:
+                if grant.left:
+                    break
+                grants.popleft()
+                if grant.reserved == 0:
+                    grant.receiver.finished(grant)
+        if grants and not self.in_store and not self.paging:
+            self.finish_all()
+        self._read_ahead()
+
+    # Paging.
+
+    def _read_ahead(self) -> None:
+        """Page only for somebody: a grant that waits, or a receiver that is emptying the window."""
+        wanted = self._grants or (self._shelf.somebody_receives and len(self.window) < LOW_MESSAGES)
+        if self.in_store and not self.paging and wanted:
+            self.paging = True
+            self._shelf.fetch(self)
+
+    def paged(self, messages: Iterable[Message], asked_after: int) -> None:
+        """A page has come. What memory already holds is newer than the page (D-11)."""
+        self.paging = False
+        known = self._shelf.known
+        last = None
+        for message in messages:
+            last = message.number
+            if last not in known:
+                self.adopt(message)
+                self.window.offer(message)
+        if last is None:
+            # Nothing above the cursor although something is stored: it lies below (D-12).
+            assert asked_after or not self.in_store, "the counters lie"
+            self.window.cursor = 0
+        elif self.window.cursor == asked_after:
+            self.window.cursor = last
+
+    def adopt(self, message: Message) -> None:
+        """An active message that was in the store only is now in memory, too."""
+        self._shelf.known[message.number] = message
+        self.in_store -= 1
+        assert self.in_store >= 0
+
+    def arrived(self, message: Message) -> None:
+        """Committed: keep it in memory if everything before it is there, too."""
+        if self.in_store == 0 and self.window.has_room and not self.paging:
+            self._shelf.known[message.number] = message
+            self.window.offer(message)
+            self.window.cursor = max(self.window.cursor, message.number)
+        else:
+            self.in_store += 1
+            if message.number <= self.window.cursor:
+                self.window.cursor = message.number - 1  # D-12
+
+
+def _finish(grant: Grant) -> None:
+    grant.left = 0
+    if grant.reserved == 0:
+        grant.receiver.finished(grant)

@@ -1,0 +1,258 @@
+"""Commands that have to look into the store before they know what to do.
+
+Peek, receive by sequence number, cancel, batch delete, a session's state: each reads, and by the
+time the page is there checks it against what has happened meanwhile (D-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from busway.broker.partition import Partition
+from busway.broker.seams import SessionLock
+from busway.broker.staging import Stage
+from busway.broker.sub_queue import SubQueue
+from busway.model.errors import (
+    CANCEL_NOT_FOUND,
+    MESSAGE_NOT_FOUND,
+    SERVER_BUSY,
+    SESSION_LOCK_LOST,
+    BusError,
+)
+from busway.model.message import Message, MessageState
+from busway.store.base import READ_BYTES_MAX, READ_ROWS_MAX, MessagingStore, SubQueueKey
+
+T = TypeVar("T")
+Found = list[Message] | BusError
+
+
+class LookupOwner(Protocol):
+    @property
+    def available(self) -> bool: ...
+
+    def stored_sub_queue(self, key: SubQueueKey) -> SubQueue | None:
+        """None if the store has nothing of it."""
+
+    def exists(self, incarnation: int) -> bool: ...
+
+    def partition(self, incarnation: int, index: int) -> Partition: ...
+
+    def stage(self, records: int, size: int = 0) -> Stage: ...
+
+    def read(
+        self, operation: Callable[[MessagingStore], T], done: Callable[[T | BusError], None]
+    ) -> None: ...
+
+
+class Lookups:
+    def __init__(self, owner: LookupOwner) -> None:
+        self._owner = owner
+
+    def peek(
+        self,
+        key: SubQueueKey,
+        from_number: int,
+        count: int,
+        size: int,
+        done: Callable[[Found], None],
+        session_id: str | None = None,
+    ) -> None:
+        """PEEK-1: what is committed, from a number on, whatever its state; touches nothing."""
+        if not self._owner.available:
+            done(BusError(SERVER_BUSY))
+            return
+        sub_queue = self._owner.stored_sub_queue(key)
+        if sub_queue is None:
+            done([])
+            return
+        slot, rows, size = sub_queue.slot, min(count, READ_ROWS_MAX), min(size, READ_BYTES_MAX)
+
+        def operation(store: MessagingStore) -> list[Message]:
+            return store.read_page(
+                slot, from_number - 1, state=None, session_id=session_id, rows=rows, size=size
+            )
+
+        self._owner.read(operation, done)
+
+    def receive_deferred(
+        self,
+        key: SubQueueKey,
+        numbers: Sequence[int],
+        delete: bool,
+        done: Callable[[Found], None],
+        session: SessionLock | None = None,
+    ) -> None:
+        """DEF-2 to DEF-5: all of these deferred messages, locked or removed, or none."""
+        again = partial(self.receive_deferred, key, numbers, delete, done, session)
+        sub_queue = self._ready_for(key, numbers, again)
+        if isinstance(sub_queue, BusError):
+            done(sub_queue)
+        elif sub_queue is not None:
+            if sub_queue.sessions is not None and (session is None or not session.valid):
+                done(BusError(SESSION_LOCK_LOST))
+                return
+            self._read_numbers(
+                sub_queue,
+                numbers,
+                lambda found: self._deferred(sub_queue, numbers, delete, session, found, done),
+            )
+
+    def _deferred(
+        self,
+        sub_queue: SubQueue,
+        numbers: Sequence[int],
+        delete: bool,
+        session: SessionLock | None,
+        found: Found,
+        done: Callable[[Found], None],
+    ) -> None:
+        if isinstance(found, BusError):
+            done(found)
+            return
+        free = [each for each in found if _is_free(sub_queue, each, MessageState.DEFERRED)]
+        if session is not None:
+            free = [each for each in free if each.session_id == session.session_id]
+        if len(free) != len(numbers) or not self._owner.exists(sub_queue.key.incarnation):
+            done(BusError(MESSAGE_NOT_FOUND))
+        elif session is not None and not session.valid:
+            done(BusError(SESSION_LOCK_LOST))
+        elif delete:
+            self._delete(sub_queue, free, lambda error: done(free if error is None else error))
+        else:
+            partition = self._owner.partition(sub_queue.key.incarnation, sub_queue.key.partition)
+            partition.lock_deferred(sub_queue, free, session)
+            done(free)
+
+    def cancel_scheduled(
+        self, key: SubQueueKey, numbers: Sequence[int], done: Callable[[BusError | None], None]
+    ) -> None:
+        """SCH-2: all of these scheduled messages, or none."""
+        again = partial(self.cancel_scheduled, key, numbers, done)
+        sub_queue = self._ready_for(key, numbers, again)
+        if isinstance(sub_queue, BusError):
+            missing = sub_queue.kind is MESSAGE_NOT_FOUND
+            done(_not_cancelled(numbers) if missing else sub_queue)
+        elif sub_queue is not None:
+            self._read_numbers(
+                sub_queue, numbers, lambda found: self._cancel(sub_queue, numbers, found, done)
+            )
+
+    def _cancel(
+        self,
+        sub_queue: SubQueue,
+        numbers: Sequence[int],
+        found: Found,
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        if isinstance(found, BusError):
+            done(found)
+            return
+        free = [each for each in found if _is_free(sub_queue, each, MessageState.SCHEDULED)]
+        there = {message.number for message in free}
+        missing = [number for number in numbers if number not in there]
+        if missing:
+            done(_not_cancelled(missing))
+        else:
+            self._delete(sub_queue, free, done)
+
+    def delete_batch(
+        self,
+        key: SubQueueKey,
+        count: int,
+        before_ms: int,
+        session_id: str | None,
+        done: Callable[[int | BusError], None],
+    ) -> None:
+        """Delete up to `count` messages enqueued before a time, oldest first; locked ones stay."""
+        if not self._owner.available:
+            done(BusError(SERVER_BUSY))
+            return
+        sub_queue = self._owner.stored_sub_queue(key)
+        if sub_queue is None:
+            done(0)
+            return
+        slot, rows = sub_queue.slot, min(count, READ_ROWS_MAX)
+
+        def take(after: int, deleted: int) -> None:
+            self._owner.read(
+                lambda store: store.read_page(slot, after, session_id=session_id, rows=rows),
+                lambda found: taken(found, deleted),
+            )
+
+        def taken(found: Found, deleted: int) -> None:
+            if isinstance(found, BusError):
+                done(deleted or found)
+                return
+            old = [each for each in found if each.enqueued_ms < before_ms]
+            free = [each for each in old if _is_deletable(sub_queue, each)][: count - deleted]
+
+            def deleted_some(error: BusError | None) -> None:
+                total = deleted + (len(free) if error is None else 0)
+                if error is not None:
+                    done(total or error)
+                elif total < count and found and len(old) == len(found):
+                    take(found[-1].number, total)
+                else:
+                    done(total)
+
+            if free:
+                self._delete(sub_queue, free, deleted_some)
+            else:
+                deleted_some(None)
+
+        take(0, 0)
+
+    # The parts.
+
+    def _ready_for(
+        self, key: SubQueueKey, numbers: Sequence[int], again: Callable[[], None]
+    ) -> SubQueue | BusError | None:
+        """The sub-queue; None if the command runs again when a commit is done (D-1)."""
+        if not self._owner.available:
+            return BusError(SERVER_BUSY)
+        sub_queue = self._owner.stored_sub_queue(key)
+        if sub_queue is None or not numbers or len(set(numbers)) != len(numbers):
+            return BusError(MESSAGE_NOT_FOUND)
+        for number in numbers:
+            known = sub_queue.known.get(number)
+            if known is not None and isinstance(known.staged, Stage):
+                known.staged.waiting.append(again)
+                return None
+        return sub_queue
+
+    def _read_numbers(
+        self, sub_queue: SubQueue, numbers: Sequence[int], done: Callable[[Found], None]
+    ) -> None:
+        slot, wanted = sub_queue.slot, list(numbers)
+        self._owner.read(lambda store: store.read_numbers(slot, wanted), done)
+
+    def _delete(
+        self,
+        sub_queue: SubQueue,
+        messages: Sequence[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        stage = self._owner.stage(len(messages))
+        for message in messages:
+            known = sub_queue.known.get(message.number)
+            if known is None:
+                sub_queue.adopt(message)
+                known = message
+            stage.delete(sub_queue, known)
+        stage.after.append(done)
+
+
+def _is_free(sub_queue: SubQueue, message: Message, state: MessageState) -> bool:
+    """In that state, and neither locked nor marked: what is in memory besides is one of both."""
+    return message.state is state and message.number not in sub_queue.known
+
+
+def _is_deletable(sub_queue: SubQueue, message: Message) -> bool:
+    known = sub_queue.known.get(message.number)
+    return known is None or (known.lock_token is None and known.staged is None)
+
+
+def _not_cancelled(numbers: Sequence[int]) -> BusError:
+    return BusError(CANCEL_NOT_FOUND, numbers=",".join(str(number) for number in numbers))

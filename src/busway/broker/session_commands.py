@@ -1,0 +1,117 @@
+"""What gateways ask of sessions: hold one, leave it, its lock and its state (SES, D-24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from busway.broker.partition import Partition
+from busway.broker.seams import Replies, SessionHolder, SessionLock
+from busway.broker.staging import Stage
+from busway.broker.sub_queue import SubQueue
+from busway.model.errors import SERVER_BUSY, SESSION_LOCK_LOST, BusError
+from busway.store.base import MessagingStore, SubQueueKey
+
+T = TypeVar("T")
+
+
+class SessionOwner(Protocol):
+    @property
+    def available(self) -> bool: ...
+
+    def now_ms(self) -> int: ...
+
+    def find_sub_queue(self, key: SubQueueKey) -> SubQueue | None: ...
+
+    def partition(self, incarnation: int, index: int) -> Partition: ...
+
+    def stage(self, records: int, size: int = 0) -> Stage: ...
+
+    def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None: ...
+
+    def read(
+        self, operation: Callable[[MessagingStore], T], done: Callable[[T | BusError], None]
+    ) -> None: ...
+
+
+class SessionCommands:
+    def __init__(self, owner: SessionOwner) -> None:
+        self._owner = owner
+
+    def accept(
+        self, key: SubQueueKey, session_id: str | None, holder: SessionHolder
+    ) -> SessionLock | None:
+        """Lock a session, or the next that is free; None if none is. Writes nothing (D-5)."""
+        self._take_work()
+        partition = self._owner.partition(key.incarnation, key.partition)
+        sub_queue = partition.sub_queue(key.kind)
+        assert sub_queue.sessions is not None
+        now_ms = self._owner.now_ms()
+        lock = sub_queue.sessions.accept(session_id, holder, now_ms, partition.lock_duration_ms)
+        if lock is not None:
+            self._owner.lock_due(sub_queue, lock.locked_until_ms)
+        return lock
+
+    def leave(self, lock: SessionLock) -> None:
+        """The holder is gone; everything that it had returns, uncounted (SES-9)."""
+        sub_queue = self._owner.find_sub_queue(lock.key)
+        if not lock.valid or sub_queue is None:
+            return
+        partition = self._partition(lock)
+        if not partition.deleted:
+            partition.leave_session(sub_queue, lock)
+        elif sub_queue.sessions is not None:
+            sub_queue.sessions.leave(lock)  # what it had is being purged (D-16)
+
+    def renew(self, lock: SessionLock) -> int:
+        sub_queue = self._held(lock)
+        assert sub_queue.sessions is not None
+        duration_ms = self._partition(lock).lock_duration_ms
+        until_ms = sub_queue.sessions.renew(lock, self._owner.now_ms(), duration_ms)
+        self._owner.lock_due(sub_queue, until_ms)
+        return until_ms
+
+    def set_state(self, lock: SessionLock, state: bytes | None, replies: Replies, tag: int) -> None:
+        try:
+            sub_queue = self._held(lock)
+            stage = self._owner.stage(1, len(state or b""))
+            stage.set_session_state(sub_queue, lock.session_id, state, self._owner.now_ms())
+            stage.answer(replies, tag)
+        except BusError as error:
+            replies.failed(tag, error)
+
+    def state(self, lock: SessionLock, done: Callable[[bytes | BusError | None], None]) -> None:
+        try:
+            sub_queue = self._held(lock)
+        except BusError as error:
+            done(error)
+            return
+        slot, session_id = sub_queue.slot, lock.session_id
+        if sub_queue.stored:
+            self._owner.read(lambda store: store.read_session_state(slot, session_id), done)
+        else:
+            done(None)
+
+    def listed(self, key: SubQueueKey, updated_after_ms: int | None) -> list[str]:
+        """SES-11; raises *server busy* while the store is not to be had."""
+        self._take_work()
+        sub_queue = self._owner.find_sub_queue(key)
+        if sub_queue is None or sub_queue.sessions is None:
+            return []
+        return sub_queue.sessions.listed(updated_after_ms)
+
+    # The parts.
+
+    def _take_work(self) -> None:
+        if not self._owner.available:
+            raise BusError(SERVER_BUSY, refused=True)
+
+    def _held(self, lock: SessionLock) -> SubQueue:
+        self._take_work()
+        sub_queue = self._owner.find_sub_queue(lock.key)
+        if sub_queue is None or not lock.valid or lock.locked_until_ms <= self._owner.now_ms():
+            raise BusError(SESSION_LOCK_LOST)
+        return sub_queue
+
+    def _partition(self, lock: SessionLock) -> Partition:
+        return self._owner.partition(lock.key.incarnation, lock.key.partition)

@@ -1,0 +1,1 @@
+"""Rules of subscriptions: SQL filters, correlation filters and SQL actions (RUL, COR, SQL, ACT)."""

@@ -1,0 +1,119 @@
+"""The way of a message from one entity to another, whoever owns the destination (D-27, FWD).
+
+A forwarding entity and a transaction name a destination by its path. Which partition of it a
+message goes to follows from the message's key, else from its number, and is never another one, so
+that a repeated transfer finds what the first one has left there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from busway.amqp import codec
+from busway.amqp.sections import (
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    read_properties,
+)
+from busway.broker.seams import Host, TransferSource
+from busway.broker.staging import Change, changed_copy
+from busway.gateway import envelope
+from busway.gateway.router import Destination, Owner, Router
+from busway.model.entities import Entity, Queue, Topic
+from busway.model.errors import NOT_FOUND, SERVER_BUSY, BusError
+from busway.model.message import Message, MessageState
+from busway.model.partitioning import message_id_text, partition_of_key
+from busway.store.base import SubQueueKey, SubQueueKind
+
+
+class Directory(Protocol):
+    """The catalog, as far as it is asked."""
+
+    def get(self, incarnation: int) -> Entity | None: ...
+
+    def find(self, path: str) -> Queue | Topic | None: ...
+
+
+class Exchange:
+    """`Exchange` of the broker's seams, for all brokers of a node."""
+
+    def __init__(self, host: Host, directory: Directory, owners: Mapping[str, Owner]) -> None:
+        self._host = host
+        self._directory = directory
+        self._router = Router(owners)
+
+    def destination(self, message: Message) -> SubQueueKey:
+        """Raises *not found*, which is definite (FWD-4)."""
+        path = message.destination or ""
+        entity = self._directory.find(path)
+        if entity is None:
+            raise BusError(NOT_FOUND, uri=path)
+        return SubQueueKey(entity.incarnation, _partition(message, entity), SubQueueKind.MAIN)
+
+    def transfer(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        messages: list[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        entity = self._directory.get(key.incarnation)
+        if not isinstance(entity, Queue | Topic):
+            done(BusError(NOT_FOUND, uri=messages[0].destination))
+            return
+        owner = self._router.owner(entity, key.partition)
+        if owner is None or not owner.available:
+            done(BusError(SERVER_BUSY))  # its messages wait
+            return
+        now_ms = self._host.now_ms()
+        owner.transfer(key, source, [_prepared(each, entity, now_ms) for each in messages], done)
+
+
+def _partition(message: Message, entity: Destination) -> int:
+    """P-40: the key goes along. An action may have set another session since (RUL-7)."""
+    count = len(entity.placement)
+    if count == 1:
+        return 0
+    key = _key(message, entity)
+    return message.number % count if key is None else partition_of_key(key, count)
+
+
+def _key(message: Message, entity: Destination) -> str | None:
+    if message.session_id is not None:
+        return message.session_id
+    key = _annotation(message, PARTITION_KEY)
+    if isinstance(key, str) and key:
+        return str(key)
+    if not entity.requires_duplicate_detection:
+        return None
+    message_id = read_properties(message.bare).message_id
+    return None if message_id is None else message_id_text(message_id) or None
+
+
+def _prepared(message: Message, entity: Destination, now_ms: int) -> Message:
+    """What the destination decides anew: duplicates (DUP-6), and whether it is still early."""
+    message.digest = None
+    if entity.requires_duplicate_detection:
+        message_id = read_properties(message.bare).message_id
+        if message_id is not None:
+            key = _key(message, entity) if entity.enable_partitioning else None
+            message.digest = envelope.digest(message_id, key)
+    due_ms = _annotation(message, SCHEDULED_ENQUEUE_TIME) if message.annotations else None
+    if not isinstance(due_ms, int) or due_ms <= now_ms:
+        return message
+    change = Change(MessageState.SCHEDULED, 0, int(due_ms), message.changes)
+    scheduled = changed_copy(message, change)
+    scheduled.digest = message.digest
+    return scheduled
+
+
+def _annotation(message: Message, name: bytes) -> Any:
+    """A message annotation of the sender; None if there is none of that name."""
+    data, offset = message.annotations, 0
+    for _ in range(message.annotation_items // 2):
+        key, offset = codec.decode_value(data, offset)
+        value, offset = codec.decode_value(data, offset)
+        if isinstance(key, str) and key.encode() == name:
+            return value
+    return None

@@ -1,0 +1,330 @@
+"""A transaction while it is open: what it will do, and where (TXN, P-33 to P-38, D-28).
+
+The first operation fixes the entity and the partition. Sends, settlements and schedules of that
+partition are collected; a send to another entity becomes a transfer of this one, where the client
+has asked for that (*send-via*, or all links in the coordinator's own session). Nothing is handed to
+a broker before the discharge: then all of it in one command, which is all or nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from busway.amqp.errors import ProtocolError
+from busway.amqp.session import Session
+from busway.broker.seams import Settlement
+from busway.broker.transactions import Transaction
+from busway.gateway.envelope import Keyed
+from busway.gateway.router import Destination
+from busway.model.durations import format_timespan
+from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
+from busway.model.errors import (
+    ARGUMENT_ERROR,
+    ENTITY_ALREADY_EXISTS,
+    INVALID_OPERATION,
+    NOT_FOUND,
+    TRANSACTION_KEY_MISSING,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_SPANS_ENTITIES,
+    TRANSACTION_SPANS_PARTITIONS,
+    TRANSACTION_TIMEOUT,
+    TRANSACTION_TOO_LARGE,
+    TRANSACTION_UNKNOWN,
+    BusError,
+)
+from busway.model.limits import TRANSACTION_MAX_MESSAGES, TRANSACTION_MAX_MS
+from busway.model.message import Message, MessageState
+from busway.model.partitioning import partition_of_key
+from busway.store.base import SubQueueKey, SubQueueKind
+
+if TYPE_CHECKING:
+    from busway.gateway.gateway import Gateway
+
+log = logging.getLogger("busway.gateway")
+
+RULES_OF_PARTITIONED = (
+    "Rules of a subscription of a partitioned topic cannot be changed inside a transaction."
+)
+
+
+class OpenTransaction:
+    """Declared and not discharged. `session` is the one of its coordinator link."""
+
+    def __init__(self, gateway: Gateway, transaction_id: bytes, session: Session) -> None:
+        self.transaction_id = transaction_id
+        self._gateway = gateway
+        self._session = session
+        self._home: Destination | None = None
+        self._partition = 0
+        self._key: str | None = None
+        """The one key of all that is sent to a partitioned entity (P-34)."""
+        self._messages = 0
+        self._bytes = 0
+        self._work = Transaction(transaction_id)
+        self._rule_changes: list[Callable[[], object]] = []
+        self.deadline_ms: int | None = None
+        """None before the first operation (TXN-4)."""
+        self._over: BusError | None = None
+        """Why it cannot be committed any more."""
+
+    # --- Operations ------------------------------------------------------------------------------
+
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        """An operation that is refused ends the whole: it can only be rolled back.
+
+        The Java SDK takes any answer to a send in a transaction for success, so a commit that went
+        on without the refused message would lose it unseen.
+        """
+        self._check_open()
+        try:
+            yield
+        except BusError as error:
+            raise self._end(error) from None
+        except ProtocolError as error:
+            self._end(BusError(ARGUMENT_ERROR, detail=f"A message cannot be read: {error}"))
+            raise
+
+    def send(self, session: Session, entity: Destination, messages: list[Keyed]) -> None:
+        """To this entity; by way of the first one, if that is another."""
+        self._check_count(messages)
+        if self._home is not None and self._home.incarnation != entity.incarnation:
+            self._require_cross_entity(session)
+            self._transfer(entity, messages)
+            return
+        self._enter(entity, self._partition_of_sends(entity, messages))
+        self._take([message for message, _, _ in messages])
+        key = SubQueueKey(entity.incarnation, self._partition, SubQueueKind.MAIN)
+        self._work.sends.append((key, [message for message, _, _ in messages]))
+
+    def send_via(self, via: Destination, entity: Destination, messages: list[Keyed]) -> None:
+        """To an entity, by way of the one that the link is attached to."""
+        self._check_count(messages)
+        self._enter(via, self._via_partition(via, messages))
+        self._transfer(entity, messages)
+
+    def schedule(self, entity: Destination, messages: list[Keyed]) -> None:
+        """As `send`; the numbers are given now, because the client is told them now."""
+        self._check_count(messages)
+        if self._home is not None and self._home.incarnation != entity.incarnation:
+            raise BusError(TRANSACTION_SPANS_ENTITIES)
+        self._enter(entity, self._partition_of_sends(entity, messages))
+        owner = self._gateway.router.available_owner(entity, self._partition)
+        if self._work.epoch not in (None, owner.epoch):
+            raise BusError(TRANSACTION_ROLLBACK, reason="its messaging store was lost.")
+        key = SubQueueKey(entity.incarnation, self._partition, SubQueueKind.MAIN)
+        found = [message for message, _, _ in messages]
+        self._work.epoch = owner.epoch
+        numbers = owner.reserve_numbers(key, len(found))
+        for message, number in zip(found, numbers, strict=True):
+            message.number = number
+        self._take(found)
+        self._work.schedules.append((key, found, numbers))
+
+    def settle(self, entity: Entity, key: SubQueueKey, token: bytes, decision: Settlement) -> None:
+        """The lock is kept until the discharge (TXN-2)."""
+        home = self._top_level(entity)
+        if self._home is not None and self._home.incarnation != home.incarnation:
+            raise BusError(TRANSACTION_SPANS_ENTITIES)
+        self._enter(home, key.partition)
+        self._work.settlements.append((key, token, decision))
+
+    def add_rule(self, subscription: Subscription, rule: Rule) -> None:
+        from busway.filters.rules import check_rule
+
+        topic = self._topic_of_rules(subscription)
+        check_rule(rule)
+        catalog = self._gateway.catalog
+        if catalog.find_rule(subscription, rule.name) is not None:
+            raise BusError(ENTITY_ALREADY_EXISTS, uri=f"{subscription.path}/Rules/{rule.name}")
+        self._enter(topic, 0)
+        now_ms = self._gateway.host.now_ms()
+        self._rule_changes.append(partial(catalog.add_rule, subscription, rule, now_ms))
+
+    def remove_rule(self, subscription: Subscription, name: str) -> None:
+        topic = self._topic_of_rules(subscription)
+        catalog = self._gateway.catalog
+        if catalog.find_rule(subscription, name) is None:
+            raise BusError(NOT_FOUND, uri=f"{subscription.path}/Rules/{name}")
+        self._enter(topic, 0)
+        now_ms = self._gateway.host.now_ms()
+        self._rule_changes.append(partial(catalog.remove_rule, subscription, name, now_ms))
+
+    # --- Where it is -----------------------------------------------------------------------------
+
+    def _enter(self, home: Destination, partition: int) -> None:
+        """The first operation decides; those after it must be there, too (D-28)."""
+        if self._home is None:
+            self._home, self._partition = home, partition
+            self.deadline_ms = self._gateway.host.now_ms() + TRANSACTION_MAX_MS
+            self._gateway.await_discharge(self)
+        elif self._home.incarnation != home.incarnation:
+            raise BusError(TRANSACTION_SPANS_ENTITIES)
+        elif self._partition != partition:
+            raise BusError(TRANSACTION_SPANS_PARTITIONS)  # PRT-6
+
+    def _partition_of_sends(self, entity: Destination, messages: list[Keyed]) -> int:
+        """P-33, P-34, P-38: on a partitioned entity everything has one and the same key."""
+        if not entity.enable_partitioning:
+            return 0
+        for _, key, _ in messages:
+            if key is None:
+                raise BusError(TRANSACTION_KEY_MISSING)
+            if self._key not in (None, key):
+                raise BusError(TRANSACTION_SPANS_PARTITIONS)
+            self._key = key
+        assert self._key is not None
+        return partition_of_key(self._key, len(entity.placement))
+
+    def _via_partition(self, via: Destination, messages: list[Keyed]) -> int:
+        """TXN-5: by the key for the via entity, else where the transaction is already."""
+        if not via.enable_partitioning:
+            return 0
+        partitions = set()
+        for _, key, via_key in messages:
+            if via_key is not None:
+                partitions.add(partition_of_key(via_key, len(via.placement)))
+            elif self._home is not None:
+                partitions.add(self._partition)
+            elif key is not None:
+                partitions.add(partition_of_key(key, len(via.placement)))
+            else:
+                raise BusError(TRANSACTION_KEY_MISSING)
+        if len(partitions) > 1:
+            raise BusError(TRANSACTION_SPANS_PARTITIONS)
+        return partitions.pop()
+
+    def _require_cross_entity(self, session: Session) -> None:
+        """TXN-3: only links of the coordinator's own session may be combined."""
+        if session is not self._session:
+            raise BusError(TRANSACTION_SPANS_ENTITIES)
+
+    def _top_level(self, entity: Entity) -> Destination:
+        found: Entity | None = entity
+        if isinstance(entity, Subscription):
+            found = self._gateway.catalog.get(entity.topic_incarnation)
+        if not isinstance(found, Queue | Topic):
+            raise BusError(NOT_FOUND, uri=entity.path)
+        return found
+
+    def _topic_of_rules(self, subscription: Subscription) -> Destination:
+        topic = self._top_level(subscription)
+        if topic.enable_partitioning:
+            raise BusError(INVALID_OPERATION, detail=RULES_OF_PARTITIONED)  # P-44
+        return topic
+
+    # --- What it holds ---------------------------------------------------------------------------
+
+    def _transfer(self, entity: Destination, messages: list[Keyed]) -> None:
+        assert self._home is not None
+        for _, _, via_key in messages:
+            if via_key is not None and self._home.enable_partitioning:
+                self._enter(self._home, partition_of_key(via_key, len(self._home.placement)))
+        found = [message for message, _, _ in messages]
+        for message in found:
+            to_be_transferred(message, entity)
+        self._take(found)
+        key = SubQueueKey(self._home.incarnation, self._partition, SubQueueKind.MAIN)
+        self._work.transfers.append((key, found))
+
+    def _check_count(self, messages: list[Keyed]) -> None:
+        if self._messages + len(messages) > TRANSACTION_MAX_MESSAGES:  # LIM-5
+            raise BusError(TRANSACTION_TOO_LARGE, limit=TRANSACTION_MAX_MESSAGES)
+
+    def _take(self, messages: list[Message]) -> None:
+        self._messages += len(messages)
+        size = sum(message.size for message in messages)
+        self._bytes += size
+        self._gateway.budget.take(size)
+
+    def _check_open(self) -> None:
+        if self._over is not None:
+            raise self._over
+
+    def _end(self, error: BusError) -> BusError:
+        """It cannot be committed any more (P-33); the client learns it again at the discharge."""
+        self._over = error
+        self._drop()
+        return error
+
+    def _drop(self) -> None:
+        self._gateway.budget.give(self._bytes)
+        self._bytes = 0
+        self._work = Transaction(self.transaction_id)
+        self._rule_changes = []
+
+    # --- The end ---------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        return self._over is not None
+
+    def roll_back(self) -> None:
+        """What was settled stays locked until its lock runs out (TXN-2)."""
+        if self._over is None:
+            self._over = BusError(TRANSACTION_UNKNOWN)
+        self._drop()
+
+    def time_out(self) -> None:
+        if self._over is None:
+            timeout = format_timespan(TRANSACTION_MAX_MS)
+            self._end(BusError(TRANSACTION_TIMEOUT, timeout=timeout))
+
+    def commit(self, done: Callable[[BusError | None], None]) -> None:
+        """Hand everything to the owner of its partition; `done` with why not, if not."""
+        if self._over is not None:
+            over = self._over
+            is_its_own = over.kind in (TRANSACTION_TIMEOUT, TRANSACTION_ROLLBACK)
+            done(over if is_its_own else BusError(TRANSACTION_ROLLBACK, reason=over.text))
+            return
+        self._over = BusError(TRANSACTION_UNKNOWN)
+        work, home = self._work, self._home
+        if home is None or work.is_empty:
+            self._finished(done, None)
+            return
+        try:
+            owner = self._gateway.router.available_owner(home, self._partition)
+        except BusError as error:
+            self._finished(done, error)
+            return
+        owner.transact(work, Discharge(partial(self._finished, done)), 0)
+
+    def _finished(self, done: Callable[[BusError | None], None], error: BusError | None) -> None:
+        changes = self._rule_changes
+        self._drop()
+        if error is None:
+            for change in changes:
+                try:
+                    change()
+                except BusError as problem:
+                    # Somebody else was faster. The messages are there, so it cannot be taken back.
+                    log.warning("a rule could not be changed after its transaction: %s", problem)
+        elif error.kind is not TRANSACTION_ROLLBACK:
+            error = BusError(TRANSACTION_ROLLBACK, reason=error.text)
+        done(error)
+
+
+class Discharge:
+    """The `Replies` of one transaction."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: Callable[[BusError | None], None]) -> None:
+        self._done = done
+
+    def committed(self, tags: list[int]) -> None:
+        self._done(None)
+
+    def failed(self, tag: int, error: BusError) -> None:
+        self._done(error)
+
+
+def to_be_transferred(message: Message, entity: Destination) -> None:
+    """As it lies in a transfer queue: when it is due is looked at where it arrives (RUL-7)."""
+    message.destination = entity.path
+    message.state = MessageState.ACTIVE
+    message.expires_ms = None
