@@ -691,3 +691,19 @@ def test_ses_8_nothing_is_delivered_after_the_time_of_the_lock_even_before_anybo
     house.run()
     assert holder.lost == ["SessionLockLost"]
     assert texts(house.receive(sessions.queue, holder=house.hold(sessions.queue))) == ["1"]
+
+
+def test_d_16_nothing_is_made_for_an_entity_that_was_deleted(house: SeveralEntities) -> None:
+    queue = house.queue(requires_session=True)
+    house.send(queue, "1", session_id="a")
+    house.delete(queue)
+    house.run(5_000)
+    broker = house.broker_of(queue)
+    for ask in (
+        lambda: house.accept(queue, "a"),
+        lambda: broker.reserve_numbers(key_of(queue), 1),
+    ):
+        with pytest.raises(BusError) as caught:
+            ask()
+        assert caught.value.kind.name == "MessagingEntityNotFound"
+    assert broker.find_sub_queue(key_of(queue)) is None

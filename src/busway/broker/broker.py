@@ -177,6 +177,7 @@ class Broker:
     def reserve_numbers(self, key: SubQueueKey, count: int) -> list[int]:
         """Good for a transaction of this epoch."""
         self._take_work()
+        self.entity(key.incarnation)  # nothing is made for what was deleted (D-16)
         return self.partition(key.incarnation, key.partition).reserve_numbers(count)
 
     def grant(self, grant: Grant) -> None:

@@ -44,10 +44,11 @@ class SessionCommands:
         """Lock a session, or the next that is free; None if none is. Writes nothing (D-5)."""
         self._take_work()
         partition = self._owner.partition(key.incarnation, key.partition)
+        duration_ms = partition.lock_duration_ms  # raises if the entity was deleted (D-16)
         sub_queue = partition.sub_queue(key.kind)
         assert sub_queue.sessions is not None
         now_ms = self._owner.now_ms()
-        lock = sub_queue.sessions.accept(session_id, holder, now_ms, partition.lock_duration_ms)
+        lock = sub_queue.sessions.accept(session_id, holder, now_ms, duration_ms)
         if lock is not None:
             self._owner.lock_due(sub_queue, lock.locked_until_ms)
         return lock

@@ -59,6 +59,9 @@ class TransactionUnderWay:
     sends: list[int] = field(default_factory=list)
     settlements: list[int] = field(default_factory=list)
     schedules: list[tuple[Part, list[Message]]] = field(default_factory=list)
+    numbers: dict[int, list[int]] = field(default_factory=dict)
+    """By place among the parts: what was reserved for those that are scheduled, once for all."""
+    epoch: int | None = None
     in_life: int = 0
     is_repeated: bool = False
 
@@ -142,10 +145,12 @@ class DirectTransactor:
         under_way.in_life = under_way.store.lives
         under_way.schedules = []
         broker = under_way.store.broker
-        transaction = Transaction(under_way.transaction_id)
+        if not under_way.is_repeated and not self._reserve(number, under_way):
+            return
+        transaction = Transaction(under_way.transaction_id, epoch=under_way.epoch)
         for held, _, settlement in under_way.settles:
             transaction.settlements.append((held.key, held.token, settlement))
-        for part in under_way.parts:
+        for place, part in enumerate(under_way.parts):
             messages = part.outgoing.messages()
             if part.via is not None:
                 for message in messages:
@@ -154,15 +159,22 @@ class DirectTransactor:
             elif part.outgoing.due_ms is None:
                 transaction.sends.append((part.key, messages))
             else:
-                try:
-                    numbers = broker.reserve_numbers(part.key, len(messages))
-                except BusError as error:
-                    self.failed(number, error)
-                    return
-                transaction.epoch = broker.epoch
-                transaction.schedules.append((part.key, messages, numbers))
+                transaction.schedules.append((part.key, messages, under_way.numbers[place]))
                 under_way.schedules.append((part, messages))
         broker.transact(transaction, self, number)
+
+    def _reserve(self, number: int, under_way: TransactionUnderWay) -> bool:
+        broker = under_way.store.broker
+        for place, part in enumerate(under_way.parts):
+            if part.via is None and part.outgoing.due_ms is not None:
+                try:
+                    count = len(part.outgoing.bodies)
+                    under_way.numbers[place] = broker.reserve_numbers(part.key, count)
+                except BusError as error:
+                    self.failed(number, error)
+                    return False
+                under_way.epoch = broker.epoch
+        return True
 
     # How they end.
 
