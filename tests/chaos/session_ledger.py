@@ -8,35 +8,53 @@ there twice is seen when it is delivered. A message may come again only if who h
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from datetime import UTC, datetime
+from typing import Any
 
 
 class Holding:
-    """One consumer that has one session, from accepting it until it lets go."""
+    """One consumer that has one session, until it lets go or its lock has expired."""
 
-    def __init__(self, ledger: SessionLedger, session_id: str) -> None:
-        self.session_id = session_id
+    def __init__(self, ledger: SessionLedger, session: Any, before: Holding | None) -> None:
+        self.session_id = str(session.session_id)
         self._ledger = ledger
-        self._next = ledger.completed[session_id]
-        self._in_hand: set[int] = set()
+        self._session = session
+        self._next = ledger.completed[self.session_id]
+        self._unknown = None if before is None else before.completing
+        """What somebody was about to complete when the session was taken away."""
+        self.completing: int | None = None
+        self.in_hand: set[int] = set()
+        self.is_over = False
+
+    @property
+    def is_locked(self) -> bool:
+        """As far as the client was told."""
+        return datetime.now(UTC) < self._session.locked_until_utc
 
     def deliver(self, number: int) -> None:
-        if number != self._next:
+        if number == self._next + 1 and self._next == self._unknown:
+            self._ledger.completed[self.session_id] = number  # it was completed after all
+        elif number != self._next:
             self._ledger.complain(f"{self.session_id}: {number} came, and {self._next} was due")
+        self._unknown = None
         self._next = number + 1
-        self._in_hand.add(number)
+        self.in_hand.add(number)
         self._ledger.count_delivery(self.session_id, number)
 
     def complete(self, number: int) -> None:
         """Once the broker has said so."""
-        self._in_hand.discard(number)
-        if number != self._ledger.completed[self.session_id]:
+        self.completing = None
+        self.in_hand.discard(number)
+        completed = self._ledger.completed
+        if not self.is_over and number != completed[self.session_id]:
             self._ledger.complain(f"{self.session_id}: {number} was completed out of turn")
-        self._ledger.completed[self.session_id] = number + 1
+        completed[self.session_id] = max(completed[self.session_id], number + 1)
 
     def let_go(self) -> None:
-        """Before the broker can know of it: by leaving, or because the lock has expired."""
-        self._ledger.let_go(self.session_id, self, self._in_hand)
-        self._in_hand = set()
+        """Before the broker can know of it."""
+        if not self.is_over:
+            self.is_over = True
+            self._ledger.let_go(self)
 
 
 class SessionLedger:
@@ -51,17 +69,19 @@ class SessionLedger:
         self._deliveries: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._let_go: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
-    def accept(self, session_id: str) -> Holding:
-        if session_id in self._holders:
-            self.complain(f"{session_id} was given to two at once")
-        holding = self._holders[session_id] = Holding(self, session_id)
+    def accept(self, session: Any) -> Holding:
+        before = self._holders.get(session.session_id)
+        if before is not None:
+            if before.is_locked:
+                self.complain(f"{session.session_id} was given to two at once")
+            before.let_go()
+        holding = self._holders[session.session_id] = Holding(self, session, before)
         self.holdings += 1
         return holding
 
-    def let_go(self, session_id: str, holding: Holding, numbers: set[int]) -> None:
-        if self._holders.get(session_id) is holding:
-            del self._holders[session_id]
-        self._let_go[session_id].update(numbers)
+    def let_go(self, holding: Holding) -> None:
+        del self._holders[holding.session_id]
+        self._let_go[holding.session_id].update(holding.in_hand)
 
     def count_delivery(self, session_id: str, number: int) -> None:
         times = self._deliveries[session_id]
@@ -75,5 +95,5 @@ class SessionLedger:
         self.problems.append(problem)
 
     def judge(self) -> None:
-        assert self.problems == []
-        assert self.completed == self.accepted
+        assert not self.problems, "\n".join(self.problems)
+        assert self.completed == self.accepted, "acknowledged and lost"

@@ -37,7 +37,6 @@ SIZE = SIZES[os.environ.get("BUSWAY_SESSIONS", "small")]
 SENDERS = 4
 BATCH = 20
 QUEUES = {"conventional": "plain", "partitioned": "parts"}
-LOCK_S = 5.0
 CONFIG = """
 [[queues]]
 name = "plain"
@@ -129,7 +128,7 @@ class Crowd:
                 await receiver.__aenter__()
             except OperationTimeoutError:
                 continue
-            holding = self.ledger.accept(receiver.session.session_id)
+            holding = self.ledger.accept(receiver.session)
             try:
                 await self._stay(receiver, holding)
             except SessionLockLostError:
@@ -141,23 +140,26 @@ class Crowd:
     async def _stay(self, receiver: Any, holding: Holding) -> None:
         for _ in range(self.chance.randint(1, 10)):
             messages = await receiver.receive_messages(max_message_count=BATCH, max_wait_time=0.5)
+            if not holding.is_locked:
+                return
             for message in messages:
                 holding.deliver(int(str(message)))
             if messages and self.chance.random() < 0.01:
-                await self._fall_asleep(receiver, holding)
+                await self._fall_asleep(holding)
                 return
             if not messages or self.chance.random() < 0.02:
                 return  # with what is in hand
             for message in messages:
+                holding.completing = int(str(message))
                 await receiver.complete_message(message)
                 holding.complete(int(str(message)))
             await receiver.session.renew_lock()
 
-    async def _fall_asleep(self, receiver: Any, holding: Holding) -> None:
-        """The lock expires, and the broker takes the session away."""
+    async def _fall_asleep(self, holding: Holding) -> None:
+        """Until the lock has expired, and the broker has taken the session away."""
         self.expired += 1
-        await asyncio.sleep(LOCK_S - 0.5)
-        holding.let_go()
+        while holding.is_locked:
+            await asyncio.sleep(0.2)
         await asyncio.sleep(1)
 
     async def left(self) -> list[str]:

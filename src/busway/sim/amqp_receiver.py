@@ -185,7 +185,8 @@ class AmqpReceiver:
         message = WireMessage.read(event.payload)
         if event.settled is not self.delete:
             raise Violation("answers", f"{self.name}: {message} is settled: {event.settled}")
-        self._last_credit = event.link.credit
+        # Credit that was taken back may have been used before: what is under way still counts.
+        self._last_credit = max(event.link.credit, self._last_credit - 1)
         if self.keeps_credit and event.link.credit < self.keeps_credit // 2:
             self.set_credit(self.keeps_credit)
         token = None if event.settled else event.tag
