@@ -18,7 +18,6 @@ from busway.amqp.sections import (
     walk_pairs,
     with_message_id,
 )
-from busway.amqp.types import Symbol
 from busway.broker.seams import Host
 from busway.gateway.router import Destination
 from busway.model.entities import Queue
@@ -43,8 +42,6 @@ TTL_MAX_MS = 0xFFFFFFFF
 DIGEST_BYTES = 16
 MESSAGE_ID_BYTES = 16
 """Written as a GUID without dashes, as .NET does."""
-
-DEAD_LETTER_SOURCE = codec.encode_value(Symbol("x-opt-deadletter-source"))
 
 Part = tuple[list[Message], int | None]
 """Messages that are stored in one commit, and the partition that their key pins; None if any will
@@ -239,10 +236,6 @@ def _encode(
         ttl_ms = message.expires_ms - message.enqueued_ms
         if ttl_ms > TTL_MAX_MS:
             ttl_ms = TTL_MAX_MS
-    annotations, annotation_items = message.annotations, message.annotation_items
-    if message.dead_letter_source is not None:  # DLQ-4
-        source = DEAD_LETTER_SOURCE + codec.encode_value(message.dead_letter_source)
-        annotations, annotation_items = source + annotations, annotation_items + 2
     return codec.encode_delivery(
         header=message.header,
         ttl_ms=ttl_ms,
@@ -253,8 +246,9 @@ def _encode(
         locked_until_ms=locked_until_ms,
         state=message.state,
         partition=message.number >> PARTITION_SHIFT if partitioned else None,
-        annotations=annotations,
-        annotation_items=annotation_items,
+        annotations=message.annotations,
+        annotation_items=message.annotation_items,
         bare=bare,
         enqueued_number=message.enqueued_number,
+        dead_letter_source=message.dead_letter_source,  # DLQ-4
     )

@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 from busway.amqp.performatives import Accepted, DeliveryState, Modified, Outcome, Rejected, Released
+from busway.broker import dead_letters
 from busway.broker.seams import Settlement, SettlementKind
 from busway.model.errors import BusError
 
@@ -39,8 +40,6 @@ DISPOSITION_STATUSES: dict[str, SettlementKind] = {
     "released": SettlementKind.RELEASE,
 }
 
-DEAD_LETTER_REASON = "DeadLetterReason"
-DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
 DEAD_LETTER_TEXT_MAX = 4096
 """Characters of a reason or description (DLQ-3); more is cut off."""
 
@@ -72,7 +71,7 @@ def from_status(
     """The settlement of an `update-disposition` request (management-amqp.md 4.6)."""
     changes = _changes(properties) if isinstance(properties, dict) else {}
     if kind is SettlementKind.DEAD_LETTER:
-        for name, value in ((DEAD_LETTER_REASON, reason), (DEAD_LETTER_DESCRIPTION, description)):
+        for name, value in ((dead_letters.REASON, reason), (dead_letters.DESCRIPTION, description)):
             if isinstance(value, str) and value:  # Python sends empty strings when unset
                 changes[name] = value[:DEAD_LETTER_TEXT_MAX]
     return Settlement(kind, changes)
@@ -81,7 +80,7 @@ def from_status(
 def _changes(properties: dict[Any, Any]) -> dict[str, Any]:
     changes = {}
     for name, value in properties.items():
-        if str(name) in (DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION):
+        if str(name) in (dead_letters.REASON, dead_letters.DESCRIPTION):
             if not value:
                 continue  # null or empty: not set
             value = str(value)[:DEAD_LETTER_TEXT_MAX]
