@@ -1,0 +1,128 @@
+"""One request on its way: whose namespace it is for, what it is about, and whether it may.
+
+`demand` is the only door: a room asks it before it looks anything up, so that who has no right
+learns nothing (D-34).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from uuid import UUID
+
+from aiohttp import hdrs, web
+
+from busway.gateway import auth
+from busway.gateway.auth import Access, Right
+from busway.gateway.gateway import Gateway
+from busway.http.replies import HttpError
+from busway.http.services import Services
+from busway.http.targets import Target
+from busway.model.errors import UNAUTHORIZED, BusError, with_tracking
+
+BODY_WAIT_S = 60.0
+"""A body that takes longer to arrive is a slow stranger's."""
+
+CLAIM_WORDS = {Right.SEND: "Send", Right.LISTEN: "Listen", Right.MANAGE: "Manage"}
+
+
+class Call:
+    def __init__(self, services: Services, request: web.BaseRequest, target: Target) -> None:
+        self.services = services
+        self.request = request
+        self.target = target
+        self.gateway: Gateway = services.gateway_of(host_name(request.host))
+
+    # --- Who and where ---------------------------------------------------------------------------
+
+    @property
+    def method(self) -> str:
+        return self.request.method
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the client wrote them: they come back in ids, links and locations."""
+        return self.request.host
+
+    @property
+    def base(self) -> str:
+        return f"{self.request.scheme}://{self.authority}"
+
+    @property
+    def uri(self) -> str:
+        """For error texts."""
+        return f"sb://{self.authority}{self.target.raw}"
+
+    def now_ms(self) -> int:
+        return self.services.host.now_ms()
+
+    # --- Whether it may --------------------------------------------------------------------------
+
+    def demand(self, right: Right) -> Access:
+        """What the request's token allows, if that includes `right` here; else 401."""
+        header = self.request.headers.get(hdrs.AUTHORIZATION)
+        if not header:
+            raise HttpError(
+                401,
+                "MissingToken: claim is empty or token is invalid. Send a shared access signature "
+                f"in the header Authorization. '{CLAIM_WORDS[right]}' claim(s) are required to "
+                "perform this operation.",
+                sub_code=40102,
+                headers={"WWW-Authenticate": "SharedAccessSignature"},
+            )
+        target, now_ms = self.target, self.now_ms()
+        access = auth.verify(header, target.audience, self.gateway.access_rules, now_ms)
+        if not access.allows(target.audience, right, now_ms, target.path):
+            raise BusError(UNAUTHORIZED, claim=CLAIM_WORDS[right], uri=self.uri)
+        return access
+
+    # --- What it brings --------------------------------------------------------------------------
+
+    async def body(self, max_bytes: int) -> bytes:
+        """The whole body; 413 if it is larger. Asked for after `demand`, so strangers send none."""
+        request = self.request
+        length = request.content_length
+        if length is not None and length > max_bytes:
+            raise too_large(max_bytes)
+        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            # The interim reply is not part of the final one, which begins with its headers.
+            request.writer.output_size = 0
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_WAIT_S):
+                async for chunk in request.content.iter_any():
+                    size += len(chunk)
+                    if size > max_bytes:
+                        raise too_large(max_bytes)
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise HttpError(408, "The body of the request did not arrive in time.") from None
+        return b"".join(chunks)
+
+    # --- What it is told -------------------------------------------------------------------------
+
+    def detail(self, text: str, sub_code: int) -> str:
+        """An error's text in the service's form: a sub-code first, tracking last."""
+        tracking_id = UUID(bytes=self.services.host.random_bytes(16))
+        node = self.gateway.settings.node
+        now = datetime.fromtimestamp(self.now_ms() / 1000, UTC)
+        return with_tracking(
+            f"SubCode={sub_code}. {text}",
+            f"{tracking_id}_{node}",
+            f"{self.authority}:{self.target.path or self.target.raw}",
+            now.strftime("%Y-%m-%dT%H:%M:%S"),
+        )
+
+
+def too_large(max_bytes: int) -> HttpError:
+    return HttpError(
+        413, f"The body of the request is larger than the {max_bytes} bytes that are allowed here."
+    )
+
+
+def host_name(authority: str) -> str:
+    """Without the port: `localhost:5300`, `[::1]:5300`, `contoso.localhost`."""
+    name, _, port = authority.rpartition(":")
+    return (name if name and port.isdigit() else authority).strip("[]").lower()

@@ -1,0 +1,94 @@
+"""Requests in, replies out: which room answers, and what becomes of errors.
+
+The listener owns sockets and hands over connections that speak HTTP; `protocol` makes this side of
+one. A mistake of ours is a 500 with a tracking id and a line in the log, and ends nobody else's
+request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from busway.http import replies
+from busway.http.calls import Call
+from busway.http.replies import HttpError
+from busway.http.services import Services
+from busway.http.targets import Kind, Target, parse, path_of
+from busway.model.errors import INTERNAL_ERROR, BusError
+
+log = logging.getLogger("busway.http")
+
+KEEP_ALIVE_S = 120.0
+"""P-28: consecutive receives on one connection are meant to find it open."""
+LINE_BYTES_MAX = 16 * 1024
+HEADER_BYTES_MAX = 64 * 1024
+"""`BrokerProperties` and application properties come as headers."""
+
+Room = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+class HttpServer:
+    """All requests of a node, whichever port and coat they came in."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._rooms = rooms()
+        self.heard: Callable[[asyncio.BaseProtocol], None] = lambda protocol: None
+        """Told at each request that its connection has sent a whole head."""
+        self._server = web.Server(
+            self._answer,
+            access_log=None,
+            auto_decompress=False,  # a small body must not become a large one
+            keepalive_timeout=KEEP_ALIVE_S,
+            lingering_time=2.0,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+        )
+
+    def protocol(self) -> asyncio.Protocol:
+        """For one connection that was accepted."""
+        return self._server()
+
+    async def close(self, wait_s: float) -> None:
+        """Let requests that are being answered end; then close every connection."""
+        await self._server.shutdown(wait_s)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.heard(request.protocol)
+        target = Target(Kind.ROOT, path_of(request.raw_path))
+        try:
+            target = parse(
+                request.method, target.raw, has_api_version="api-version" in request.query
+            )
+        except BusError as error:
+            return self._refused(Call(self._services, request, target), error)
+        call = Call(self._services, request, target)
+        try:
+            return await self._rooms[target.kind](call)
+        except (BusError, HttpError) as error:
+            return self._refused(call, error)
+        except (asyncio.CancelledError, ConnectionError):
+            raise  # the client has left
+        except Exception:
+            log.exception("%s %s failed in an unforeseen way", call.method, target.raw)
+            return self._refused(call, BusError(INTERNAL_ERROR))
+
+    def _refused(self, call: Call, error: BusError | HttpError) -> web.Response:
+        if isinstance(error, HttpError):
+            detail = call.detail(error.text, error.sub_code)
+            return replies.error(error.status, detail, error.headers)
+        detail = call.detail(error.text, error.kind.sub_code)
+        return replies.error(error.kind.status, detail)
+
+
+def rooms() -> Mapping[Kind, Room]:
+    """Who answers what."""
+    return dict.fromkeys(Kind, nobody)
+
+
+async def nobody(call: Call) -> web.StreamResponse:
+    raise HttpError(405, f"{call.method} is not a request that this resource takes.")
