@@ -1,6 +1,7 @@
-"""Sockets: bytes from clients to the gateway, and what it answers back.
+"""Connections: bytes from clients to the gateway, and what it answers back.
 
-This file owns what happens between a socket and a `ClientConnection` of the gateway:
+This file owns what happens between a transport (TCP, TLS or WebSocket) and a `ClientConnection` of
+the gateway:
 
 * reading and writing by callbacks, one write per connection and iteration of the loop (D-10);
 * backpressure by bytes: a client that does not read is given nothing more and is not read from;
@@ -8,19 +9,22 @@ This file owns what happens between a socket and a `ClientConnection` of the gat
 * limits for strangers: how many sockets, how long one may stay silent, how long one may take to
   leave (that there are too many connections is said by the gateway: LIM-9);
 * one timer for all connections, for keep-alives and deadlines.
+
+Who comes in, and what it speaks, is `sniffing.py`'s; what comes by HTTP is `busway.http`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from busway.broker.seams import Timer
 from busway.runtime.host import Host
+from busway.runtime.sniffing import Entrance, EntranceLimits, Hosts
 
 log = logging.getLogger(__name__)
 
@@ -80,16 +84,36 @@ class Peer:
     connection_id: str
     address: str
     loopback: bool
+    encrypted: bool = False
+    """Nobody between us can read along."""
 
 
 Connect = Callable[[Peer, Callable[[], None]], ClientConnection]
 """Makes the gateway's side of a connection; the callback tells that output waits to be taken."""
 
 
-class Wire(asyncio.Protocol):
-    """One socket and the gateway's connection on it."""
+class HttpSide(Protocol):
+    """What answers the connections that speak HTTP: `busway.http.server.HttpServer`."""
 
-    def __init__(self, listener: Listener) -> None:
+    heard: Callable[[asyncio.BaseProtocol], None]
+    """Called at each request: its connection has sent a whole head."""
+
+    @property
+    def connection_count(self) -> int: ...
+
+    def protocol(self) -> asyncio.Protocol:
+        """For one connection."""
+
+    async def close(self, wait_s: float) -> None:
+        """Let requests that are being answered end; then close every connection."""
+
+
+class Wire(asyncio.Protocol):
+    """One transport and the gateway's connection on it."""
+
+    def __init__(self, listener: Listener, *, owns_socket: bool = True) -> None:
+        self.owns_socket = owns_socket
+        """False for a WebSocket, whose socket is counted as HTTP's already."""
         self._listener = listener
         self._host = listener.host
         self._transport: asyncio.Transport | None = None
@@ -108,13 +132,8 @@ class Wire(asyncio.Protocol):
         # uvloop's transports are of no class of asyncio's.
         transport = self._transport = cast(asyncio.Transport, transport)
         limits = self._listener.limits
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(limits.output_high_bytes, limits.output_low_bytes)
-        # The place of the look at the first bytes (AMQP, TLS, HTTP: D-32): until it is there,
-        # whatever comes is taken for AMQP, and the engine says what it thinks of it.
-        self._listener.arrived(self, transport.get_extra_info("peername"))
+        self._listener.arrived(self, transport)
 
     def data_received(self, data: bytes) -> None:
         client = self.client
@@ -233,7 +252,7 @@ class Wire(asyncio.Protocol):
 
 
 class Listener:
-    """Everything that is connected to one port."""
+    """Everything that is connected to the ports of a node."""
 
     def __init__(
         self,
@@ -242,14 +261,29 @@ class Listener:
         *,
         limits: ListenerLimits | None = None,
         over_budget: Callable[[], bool] = lambda: False,
+        tls: ssl.SSLContext | None = None,
+        load_http: Callable[[], Awaitable[HttpSide]] | None = None,
     ) -> None:
         self.host = host
         self.limits = limits or ListenerLimits()
         self.over_budget = over_budget
         """Whether the node holds more uncommitted bytes than it may (D-8)."""
         self._connect = connect
-        self._server: asyncio.Server | None = None
+        self._load_http = load_http
+        self._http: asyncio.Future[HttpSide] | None = None
+        self._entrance = Entrance(
+            host,
+            Hosts(amqp=lambda: Wire(self), http=self._http_protocol if load_http else None),
+            EntranceLimits(
+                silence_ms=self.limits.silence_ms,
+                leaving_ms=self.limits.leaving_ms,
+                backlog=self.limits.backlog,
+            ),
+            tls=tls,
+            is_full=lambda: self.connection_count >= self.limits.sockets_max,
+        )
         self._wires: dict[Wire, None] = {}
+        self._wires_in_http = 0
         self._waiting: dict[Wire, None] = {}
         """Strangers and those that are leaving; the deadline of each is in it."""
         self._dirty: list[Wire] = []
@@ -264,17 +298,14 @@ class Listener:
     # --- opening and closing -----------------------------------------------------------------
 
     async def open(self, address: str, port: int) -> int:
-        """Accept connections from now on. Port 0 takes a free one; the port is returned."""
-        self._server = await self.host.loop.create_server(
-            lambda: Wire(self), address, port, backlog=self.limits.backlog
-        )
-        self._tick_timer = self.host.at(self.host.now_ms() + TICK_MS, self._tick)
-        port_taken: int = self._server.sockets[0].getsockname()[1]
-        return port_taken
+        """Accept connections there, too. Port 0 takes a free one; the port is returned."""
+        taken = await self._entrance.open(address, port)
+        if self._tick_timer is None:
+            self._tick_timer = self.host.at(self.host.now_ms() + TICK_MS, self._tick)
+        return taken
 
     def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._entrance.close()
 
     def stop_reading(self) -> None:
         """Take no new work from anybody; what is in flight can still be answered."""
@@ -293,6 +324,9 @@ class Listener:
             await asyncio.wait_for(self._empty.wait(), wait_s)
         except TimeoutError:
             log.info("%d connections did not leave in time", len(self._wires))
+        # Only now: a WebSocket is a request that lasts as long as the connection in it.
+        if self._http is not None and self._http.done():
+            await self._http.result().close(wait_s)
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         for wire in list(self._wires):
@@ -300,22 +334,38 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
-        return len(self._wires)
+        """Sockets, whatever is spoken on them."""
+        wires = len(self._wires) - self._wires_in_http
+        http = self._http.result().connection_count if self._http and self._http.done() else 0
+        return self._entrance.count + wires + http
+
+    # --- HTTP --------------------------------------------------------------------------------
+
+    def wire_in_http(self) -> Wire:
+        """For AMQP on a WebSocket."""
+        return Wire(self, owns_socket=False)
+
+    async def _http_protocol(self) -> asyncio.Protocol:
+        if self._http is None:
+            assert self._load_http is not None
+            self._http = asyncio.ensure_future(self._load_http())
+        http = await asyncio.shield(self._http)
+        http.heard = self._entrance.heard
+        return http.protocol()
 
     # --- called by wires ---------------------------------------------------------------------
 
-    def arrived(self, wire: Wire, peername: object) -> None:
+    def arrived(self, wire: Wire, transport: asyncio.Transport) -> None:
+        peername = transport.get_extra_info("peername")
         host = str(peername[0]) if isinstance(peername, tuple) else "local"
         port = f":{peername[1]}" if isinstance(peername, tuple) else ""
         loopback = host.startswith("127.") or host in ("::1", "local")
-        wire.peer = Peer(f"c{self._next_id}", f"{host}{port}", loopback)
+        encrypted = transport.get_extra_info("sslcontext") is not None
+        wire.peer = Peer(f"c{self._next_id}", f"{host}{port}", loopback, encrypted)
         self._next_id += 1
-        if len(self._wires) >= self.limits.sockets_max:
-            log.warning("connection cut off: too many of them", extra=wire.named())
-            wire.cut_off()
-            return
         wire.client = self._connect(wire.peer, wire.wants_to_write)
         self._wires[wire] = None
+        self._wires_in_http += not wire.owns_socket
         self._empty.clear()
         self._expect(wire, self.limits.silence_ms)
         log.info("connection opened", extra=wire.named())
@@ -331,6 +381,7 @@ class Listener:
         if wire not in self._wires:
             return
         del self._wires[wire]
+        self._wires_in_http -= not wire.owns_socket
         self._waiting.pop(wire, None)
         self._held.pop(wire, None)
         reason = {"reason": str(problem)} if problem else {}
@@ -386,6 +437,7 @@ class Listener:
     def _tick(self) -> None:
         now_ms = self.host.now_ms()
         self._tick_timer = self.host.at(now_ms + TICK_MS, self._tick)
+        self._entrance.tick(now_ms)
         for wire in [wire for wire in self._waiting if wire.deadline_ms <= now_ms]:
             said = "it said nothing valid" if wire.is_stranger else "it did not take our last words"
             log.info("connection dropped: %s in time", said, extra=wire.named())
