@@ -77,7 +77,7 @@ class PlainExchange:
         self._open: dict[int, tuple[StoreAndBroker, Done]] = {}
         self._calls = 0
 
-    def destination(self, message: Message) -> SubQueueKey:
+    def destination(self, source: TransferSource, message: Message) -> SubQueueKey:
         assert self.world is not None
         entity = self.world.catalog.find(message.destination or "")
         if entity is None:

@@ -48,7 +48,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def catalog(file: Path) -> Iterator[Catalog]:
     catalog = Catalog.open(file)
-    catalog.register_stores(STORES)
+    catalog.stores.register(STORES)
     yield catalog
     catalog.close()
 
@@ -56,7 +56,7 @@ def catalog(file: Path) -> Iterator[Catalog]:
 def reopened(file: Path) -> Catalog:
     """Without closing the one before: as after a kill."""
     catalog = Catalog.open(file)
-    catalog.register_stores(STORES)
+    catalog.stores.register(STORES)
     return catalog
 
 
@@ -104,7 +104,7 @@ class TestCreating:
     def test_beyond_a_hundred_partitioned_entities_is_refused(self) -> None:
         """P-16."""
         catalog = Catalog.open(None)
-        catalog.register_stores(STORES)
+        catalog.stores.register(STORES)
         for i in range(100):
             catalog.create_queue(Queue(path=f"p{i}", enable_partitioning=True))
         error = refused(
@@ -125,7 +125,7 @@ class TestCreating:
         small = {Tier.STANDARD: replace(TIERS[Tier.STANDARD], entities_max=3)}
         monkeypatch.setattr(module, "TIERS", small)
         catalog = Catalog.open(None)
-        catalog.register_stores(STORES)
+        catalog.stores.register(STORES)
         for i in range(3):
             catalog.create_queue(Queue(path=f"q{i}"))
         refused(ENTITY_COUNT_EXCEEDED, catalog.create_queue, Queue(path="q3"))
@@ -208,7 +208,7 @@ import sys, pathlib
 from busway.cluster.catalog import Catalog
 from busway.model.entities import Queue
 catalog = Catalog.open(pathlib.Path(sys.argv[1]))
-catalog.register_stores(["store-a", "store-b", "store-c"])
+catalog.stores.register(["store-a", "store-b", "store-c"])
 for i in range(1000):
     print(catalog.create_queue(Queue(path=f"q{i}")).path, flush=True)
 """
@@ -264,7 +264,7 @@ for i in range(1000):
 
     def test_in_memory_it_behaves_the_same(self) -> None:
         catalog = Catalog.open(None)
-        catalog.register_stores(STORES)
+        catalog.stores.register(STORES)
         queue = catalog.create_queue(Queue(path="orders"))
         assert catalog.get(queue.incarnation) == queue
 
@@ -321,63 +321,63 @@ class TestStores:
     """D-14."""
 
     def test_are_remembered_in_order(self, file: Path) -> None:
-        assert Catalog.open(file).expected_store(0) is None
-        Catalog.open(file).register_stores(["a", "b"])
+        assert Catalog.open(file).stores.expected(0) is None
+        Catalog.open(file).stores.register(["a", "b"])
         again = Catalog.open(file)
-        assert [again.expected_store(i) for i in range(3)] == ["a", "b", None]
-        assert again.register_stores(["a", "b"]) == (
+        assert [again.stores.expected(i) for i in range(3)] == ["a", "b", None]
+        assert again.stores.register(["a", "b"]) == (
             StoreStanding(0, "a"),
             StoreStanding(1, "b"),
         )
 
     def test_that_are_missing_are_ill(self, file: Path) -> None:
-        Catalog.open(file).register_stores(["a", "b"])
-        well, ill = Catalog.open(file).register_stores(["a", None])
+        Catalog.open(file).stores.register(["a", "b"])
+        well, ill = Catalog.open(file).stores.register(["a", None])
         assert well.problem is None
         assert ill.store_id == "b"
         assert "store 1 (b) is missing" in str(ill.problem)
 
     def test_that_have_another_id_are_ill_and_do_not_take_its_place(self, file: Path) -> None:
-        Catalog.open(file).register_stores(["a", "b"])
+        Catalog.open(file).stores.register(["a", "b"])
         catalog = Catalog.open(file)
-        ill, well = catalog.register_stores(["x", "b"])
+        ill, well = catalog.stores.register(["x", "b"])
         assert ill.problem == "store 0 is x, and the catalog expects a there"
         assert well.problem is None
-        assert catalog.expected_store(0) == "a"
+        assert catalog.stores.expected(0) == "a"
 
     def test_that_are_copies_are_ill(self) -> None:
-        _, copy = Catalog.open(None).register_stores(["a", "a"])
+        _, copy = Catalog.open(None).stores.register(["a", "a"])
         assert copy.problem == "store 1 is a copy of store 0 (a)"
 
     def test_that_are_ill_get_no_new_entities(self, file: Path) -> None:
-        Catalog.open(file).register_stores(["a", "b"])
+        Catalog.open(file).stores.register(["a", "b"])
         catalog = Catalog.open(file)
-        catalog.register_stores([None, "b"])
+        catalog.stores.register([None, "b"])
         queue = catalog.create_queue(Queue(path="orders", enable_partitioning=True))
         assert set(queue.placement) == {"b"}
 
     def test_that_are_new_serve_new_entities_only(self, file: Path) -> None:
         catalog = Catalog.open(file)
-        catalog.register_stores(["a"])
+        catalog.stores.register(["a"])
         old = catalog.create_queue(Queue(path="old", enable_partitioning=True))
         catalog = Catalog.open(file)
-        catalog.register_stores(["a", "b"])
+        catalog.stores.register(["a", "b"])
         new = catalog.create_queue(Queue(path="new", enable_partitioning=True))
         assert catalog.get(old.incarnation) == old
         assert set(new.placement) == {"a", "b"}
 
     def test_that_hold_partitions_cannot_be_removed(self, file: Path) -> None:
         catalog = Catalog.open(file)
-        catalog.register_stores(["a", "b"])
+        catalog.stores.register(["a", "b"])
         catalog.create_queue(Queue(path="orders", enable_partitioning=True))
         with pytest.raises(
             CatalogError, match="The store b holds partitions of the queue 'orders'"
         ):
-            Catalog.open(file).register_stores(["a"])
+            Catalog.open(file).stores.register(["a"])
         catalog.delete("orders")
         again = Catalog.open(file)
-        assert again.register_stores(["a"]) == (StoreStanding(0, "a"),)
-        assert again.expected_store(1) is None
+        assert again.stores.register(["a"]) == (StoreStanding(0, "a"),)
+        assert again.stores.expected(1) is None
         assert again.tombstones()[0].stores == {"a"}
 
 

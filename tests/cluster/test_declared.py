@@ -35,7 +35,7 @@ def outcomes(applied: list[Applied]) -> list[Outcome]:
 @pytest.fixture
 def catalog() -> Catalog:
     catalog = Catalog.open(None)
-    catalog.register_stores(["a", "b"])
+    catalog.stores.register(["a", "b"])
     return catalog
 
 

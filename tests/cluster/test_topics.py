@@ -62,7 +62,7 @@ def file(tmp_path: Path) -> Path:
 
 def opened(file: Path | None) -> Catalog:
     catalog = Catalog.open(file)
-    catalog.register_stores(STORES)
+    catalog.stores.register(STORES)
     return catalog
 
 
@@ -167,7 +167,7 @@ class TestTopics:
             assert buried[audit.incarnation].path == "Events/Subscriptions/Audit"
             assert buried[audit.incarnation].stores == set(STORES)
         refused(NOT_FOUND, catalog.topic_rules, topic.incarnation)
-        assert opened(file)._file.rules() == []
+        assert sqlite3.connect(file).execute("SELECT * FROM rules").fetchall() == []
 
 
 class TestSubscriptions:
@@ -416,7 +416,7 @@ class TestRules:
     def test_new_ids_come_from_where_the_catalog_is_told(self) -> None:
         wanted = UUID(int=77)
         catalog = Catalog.open(None, new_id=lambda: wanted)
-        catalog.register_stores(STORES)
+        catalog.stores.register(STORES)
         topic = catalog.create_topic(Topic(path="t"))
         rule = Rule(name="id", filter=SqlFilter("newid() = @id", {"@id": wanted}))
         catalog.create_subscription(Subscription(topic="t", name="s"), rules=[rule])

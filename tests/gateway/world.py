@@ -6,6 +6,7 @@ client's own end is the same engine in the other role.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
@@ -42,11 +43,12 @@ from busway.amqp.sections import (
 from busway.amqp.session import Session
 from busway.amqp.types import Array, Described, Symbol, ULong
 from busway.broker.broker import Broker
-from busway.cluster.catalog import Catalog
+from busway.cluster.catalogs import Catalogs
 from busway.gateway import auth
 from busway.gateway.connection import GatewayConnection
 from busway.gateway.exchange import Exchange
-from busway.gateway.gateway import Gateway, GatewaySettings
+from busway.gateway.gateway import GatewaySettings
+from busway.gateway.namespaces import Namespaces
 from busway.model.entities import ROOT_RULE_NAME, Queue, Rule, Subscription, Topic
 from busway.sim.disk import SimulatedDisk
 from busway.sim.scheduler import Scheduler
@@ -57,27 +59,43 @@ KEY = "the-root-key"
 HOST = "bus.example.net"
 
 
-class World:
-    """One gateway, its catalog, and a broker for each of some stores."""
+def key_of(namespace: str) -> str:
+    """The root key of a namespace that is not the default one."""
+    return f"the-key-of-{namespace}"
 
-    def __init__(self, stores: int = 2, settings: GatewaySettings | None = None) -> None:
+
+class World:
+    """A namespace or several, each with its catalog and gateway, and a broker for each of some
+    stores. `catalog` and `gateway` are those of the default namespace."""
+
+    def __init__(
+        self,
+        stores: int = 2,
+        settings: GatewaySettings | None = None,
+        namespaces: Sequence[str] = (),
+        hosts: Mapping[str, str] | None = None,
+    ) -> None:
         self.scheduler = Scheduler(7)
-        self.catalog = Catalog.open(None)
+        self.catalogs = Catalogs.open(None)
+        self.catalog = self.catalogs.default
         self.catalog.set_root_key(KEY)
+        for name in namespaces:
+            self.catalogs.namespace(name).set_root_key(key_of(name))
         self.stores: dict[str, FaultyStore] = {}
         self.disks: dict[str, SimulatedDisk] = {}
         self.brokers: dict[str, Broker] = {}
-        exchange = Exchange(self.scheduler, self.catalog, self.brokers)
+        exchange = Exchange(self.scheduler, self.catalogs, self.brokers)
         for index in range(stores):
             store = FaultyStore(MemoryStore(MemoryDisk(f"store-{index}")))
             disk = SimulatedDisk(self.scheduler, store)
-            broker = Broker(disk, self.scheduler, self.catalog, exchange)
+            broker = Broker(disk, self.scheduler, self.catalogs, exchange)
             broker.start()
             store_id = f"store-{index}"
             self.stores[store_id], self.disks[store_id] = store, disk
             self.brokers[store_id] = broker
-        self.catalog.register_stores(list(self.brokers))
-        self.gateway = Gateway(self.scheduler, self.catalog, self.brokers, settings)
+        self.catalogs.stores.register(list(self.brokers))
+        self.namespaces = Namespaces(self.scheduler, self.catalogs, self.brokers, settings, hosts)
+        self.gateway = self.namespaces.default
         self.clients: list[Client] = []
         self.settle()
         assert all(broker.available for broker in self.brokers.values())
@@ -141,14 +159,17 @@ class Client:
         password: tuple[str, str] | None = None,
         peer: SomePeer | None = None,
         encrypted: bool = False,
+        host: str = HOST,
+        key: str = KEY,
     ) -> None:
         self.world = world
+        self.host = host
         self.events: list[Event] = []
         self.engine = Connection(
-            ConnectionSettings(container_id="client", hostname=HOST, credentials=password),
+            ConnectionSettings(container_id="client", hostname=host, credentials=password),
             role=Role.CLIENT,
         )
-        self.server: GatewayConnection = world.gateway.connect(
+        self.server: GatewayConnection = world.namespaces.connect(
             peer or SomePeer(), lambda: None, encrypted=encrypted
         )
         world.clients.append(self)
@@ -156,7 +177,7 @@ class Client:
         self.session: Session = self.engine.begin()
         self.world.settle()
         if token and password is None:
-            assert self.put_token("")["status-code"] == 202
+            assert self.put_token("", key=key)["status-code"] == 202
 
     def carry(self) -> bool:
         up, down = self.engine.take_output(), self.server.take_output()
@@ -234,7 +255,7 @@ class Client:
         text = sas(path, self.world, **options) if text is None else text
         cbs = self.requests("$cbs", name=f"cbs-{len(self.events)}")
         properties, _ = cbs.call(
-            {"operation": "put-token", "type": "jwt", "name": f"sb://{HOST}/{path}"}, text
+            {"operation": "put-token", "type": "jwt", "name": f"sb://{self.host}/{path}"}, text
         )
         cbs.close()
         return properties

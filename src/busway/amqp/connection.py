@@ -128,6 +128,11 @@ class Connection:
         return None if self._sasl is None else self._sasl.mechanism
 
     @property
+    def sasl_hostname(self) -> str | None:
+        """Whom the client said it wants to talk to, before it said so in its open."""
+        return self._sasl.hostname if isinstance(self._sasl, SaslServer) else None
+
+    @property
     def sessions(self) -> list[Session]:
         return list(self._by_channel.values())
 

@@ -33,11 +33,19 @@ def plain_credentials(initial_response: bytes | None) -> tuple[str, str] | None:
 class SaslServer:
     """Offers mechanisms, judges the client's choice."""
 
-    __slots__ = ("_settings", "initial_response", "is_authenticated", "mechanism", "state")
+    __slots__ = (
+        "_settings",
+        "hostname",
+        "initial_response",
+        "is_authenticated",
+        "mechanism",
+        "state",
+    )
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         self.state = SaslState.START
+        self.hostname: str | None = None
         self.mechanism: str | None = None
         self.initial_response: bytes | None = None
         self.is_authenticated = False
@@ -52,6 +60,7 @@ class SaslServer:
         if not isinstance(frame, SaslInit):
             raise ProtocolError(ILLEGAL_STATE, f"{type(frame).__name__} instead of sasl-init")
         self.state = states.move(states.SASL, self.state, Move.RECEIVE_INIT)
+        self.hostname = frame.hostname
         self.mechanism = frame.mechanism
         self.initial_response = frame.initial_response
         self.is_authenticated = self._judge(frame.mechanism, frame.initial_response)

@@ -93,7 +93,7 @@ class Pump:
         groups: dict[SubQueueKey, list[Message]] = {}
         for message in messages:
             try:
-                key = self._exchange.destination(message)
+                key = self._exchange.destination(self._source, message)
             except BusError as error:
                 self._groups += 1
                 self._host.soon(partial(self._answered, None, [message], [], error))
@@ -158,7 +158,7 @@ class Pump:
         if not self._alive:
             return
         try:
-            key = self._exchange.destination(group[0])
+            key = self._exchange.destination(self._source, group[0])
         except BusError as error:
             self._groups += len(group) - 1
             for message in group:

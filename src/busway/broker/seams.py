@@ -69,10 +69,10 @@ class TransferSource(NamedTuple):
 class Exchange(Protocol):
     """The way from one entity to another, whoever owns the destination (D-27)."""
 
-    def destination(self, message: Message) -> SubQueueKey:
+    def destination(self, source: TransferSource, message: Message) -> SubQueueKey:
         """The partition that this message goes to: by key, else by number; never another one.
 
-        Raises *not found* if there is no such entity.
+        Raises *not found* if there is no such entity in the namespace of the source.
         """
 
     def transfer(

@@ -1,4 +1,4 @@
-"""The catalog: namespace, entities, rules, access rules and stores, durable and in memory at once.
+"""The catalog of a namespace: entities, rules and access rules, durable and in memory at once.
 
 Owns how entities are created, changed and removed (P-10, D-14, D-16). Every change is one commit,
 then visible here, then told to the listeners; one that is refused changes nothing. Reads are
@@ -11,10 +11,8 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
 from busway.cluster.admission import (
     check_forwards,
@@ -27,7 +25,7 @@ from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
 from busway.cluster.entity_index import EntityIndex
 from busway.cluster.idleness import Idleness
 from busway.cluster.rule_book import DEFAULT_RULES, NewIdSource, RuleBook
-from busway.cluster.store_register import StoreStanding, compare
+from busway.cluster.store_register import StoreRegister, StoreStanding
 from busway.model.entities import (
     ALL_RIGHTS,
     ROOT_RULE_NAME,
@@ -83,43 +81,50 @@ KEPT_BY_UPDATES = (
 
 
 class Catalog(EntityIndex):
-    """Use `Catalog.open`. Satisfies `Entities` of the broker and `AccessRules` of the gateway."""
+    """Of one namespace, which is in the file. Several of them share a file, its stores and
+    `owners`, which tells by incarnation whose an entity is; `Catalogs` has them all.
 
-    def __init__(self, file: CatalogFile, new_id: NewIdSource | None = None) -> None:
+    Satisfies `Entities` of the broker and `AccessRules` of the gateway.
+    """
+
+    def __init__(
+        self,
+        file: CatalogFile,
+        namespace: Namespace,
+        stores: StoreRegister,
+        owners: dict[int, Catalog],
+        new_id: NewIdSource,
+    ) -> None:
         super().__init__()
         self._file = file
-        self._new_id = new_id or _counting_ids()
+        self._namespace = namespace
+        self.stores = stores
+        self._owners = owners
+        self._new_id = new_id
         self._listeners: list[Callable[[Change], None]] = []
         self._root_rule: AuthorizationRule | None = None
-        self._well: tuple[str, ...] = ()
-        self._namespace = Namespace()
-        self._rules = RuleBook(self._new_id)
+        self._rules = RuleBook(new_id)
         self._idleness = Idleness()
         self._load()
 
     @classmethod
-    def open(cls, path: Path | None, *, new_id: NewIdSource | None = None) -> Self:
-        """The catalog in this file, which is made if it is not there; in memory for None.
+    def open(cls, path: Path | None, *, new_id: NewIdSource | None = None) -> Catalog:
+        """That of the default namespace, where no other one matters."""
+        from busway.cluster.catalogs import Catalogs
 
-        `new_id` is what the function `newid()` of rules gives; without it they are counted.
-        """
-        return cls(CatalogFile(path), new_id)
+        return Catalogs.open(path, new_id=new_id).default
 
     def close(self) -> None:
         self._file.close()
 
     def _load(self) -> None:
-        namespace = self._file.namespace()
-        if namespace is None:
-            self._file.write_namespace(self._namespace)
-        else:
-            self._namespace = namespace
+        name = self._namespace.name
         self._clear()
         self._rules = RuleBook(self._new_id)
-        for entity in self._file.entities():
+        for entity in self._file.entities(name):
             self._remember(entity)
             self._idleness.watch(entity)
-        for incarnation, rule in self._file.rules():
+        for incarnation, rule in self._file.rules(name):
             subscription = self._by_incarnation[incarnation]
             assert isinstance(subscription, Subscription)
             try:
@@ -139,48 +144,6 @@ class Catalog(EntityIndex):
             self._load()
             raise BusError(SERVER_BUSY, refused=True) from error
 
-    # --- Stores (D-14) ---------------------------------------------------------------------------
-
-    def expected_store(self, position: int) -> str | None:
-        """The id that the store at this position must have; None if a new one may be made there.
-
-        Ask before opening: a store that is expected and missing is ill, never re-made empty.
-        """
-        stores = self._file.stores()
-        return stores[position] if position < len(stores) else None
-
-    def register_stores(self, found: Sequence[str | None]) -> tuple[StoreStanding, ...]:
-        """Compare the configured stores, in order, with the known ones; new ones are added.
-
-        `found` has the id inside each store, None for one that is missing or cannot be opened.
-        Raises `CatalogError` if a store is left out that holds partitions.
-        """
-        known = self._file.stores()
-        self._check_removal(known[len(found) :], configured=len(found))
-        standings = compare(known, found)
-        kept = [standing.store_id for standing in standings if standing.store_id is not None]
-        if kept != known:
-            with self._writing():
-                self._file.write_stores(kept)
-        self._well = tuple(
-            standing.store_id
-            for standing in standings
-            if standing.problem is None and standing.store_id is not None
-        )
-        return tuple(standings)
-
-    def _check_removal(self, removed: list[str], configured: int) -> None:
-        for store_id in removed:
-            for entity in self.queues_and_topics():
-                if store_id in entity.placement:
-                    raise CatalogError(
-                        f"The store {store_id} holds partitions of the "
-                        f"{entity.entity_type.lower()} '{entity.path}' and cannot be removed: "
-                        f"{configured} stores are configured, at least "
-                        f"{configured + len(removed)} are needed. Configure them again, or delete "
-                        "the entities that use the store first."
-                    )
-
     # --- Creating --------------------------------------------------------------------------------
 
     def create_queue(self, description: Queue, now_ms: int = 0) -> Queue:
@@ -199,13 +162,13 @@ class Catalog(EntityIndex):
             description = replace(description, enable_partitioning=False)  # P-13
         description = self._checked(description)
         check_quota(self, self._namespace, description)
-        if not self._well:
+        if not self.stores.well:
             raise BusError(SERVER_BUSY, refused=True)
         partitions = partitions_of(description.enable_partitioning)
         entity = replace(
             description,
             version=1,
-            placement=place(description.path, self._well, partitions),
+            placement=place(description.path, self.stores.well, partitions),
             created_ms=now_ms,
             updated_ms=now_ms,
         )
@@ -422,13 +385,20 @@ class Catalog(EntityIndex):
             for listener in tuple(self._listeners):
                 listener(change)
 
+    def _clear(self) -> None:
+        for incarnation in self._by_incarnation:
+            self._owners.pop(incarnation, None)
+        super()._clear()
+
     def _remember(self, entity: Entity) -> None:
         super()._remember(entity)
+        self._owners[entity.incarnation] = self
         if isinstance(entity, Topic):
             self._rules.add_topic(entity)
 
     def _forget(self, entity: Entity) -> None:
         super()._forget(entity)
+        self._owners.pop(entity.incarnation, None)
         self._idleness.forget(entity.incarnation)
         if isinstance(entity, Topic):
             self._rules.drop_topic(entity)
@@ -488,8 +458,3 @@ class Catalog(EntityIndex):
 
 def _named(rules: tuple[AuthorizationRule, ...], name: str) -> AuthorizationRule | None:
     return next((rule for rule in rules if name_key(rule.name) == name_key(name)), None)
-
-
-def _counting_ids() -> NewIdSource:
-    numbers = count(1)
-    return lambda: UUID(int=next(numbers))

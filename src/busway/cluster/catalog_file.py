@@ -126,9 +126,9 @@ class CatalogFile:
 
     # Namespaces and stores
 
-    def namespace(self) -> Namespace | None:
-        row = self._database.execute("SELECT name, description FROM namespaces").fetchone()
-        return None if row is None else namespace_of_row(*row)
+    def namespaces(self) -> list[Namespace]:
+        rows = self._database.execute("SELECT name, description FROM namespaces ORDER BY name")
+        return [namespace_of_row(*row) for row in rows]
 
     def write_namespace(self, namespace: Namespace) -> None:
         with self._transaction():
@@ -152,11 +152,14 @@ class CatalogFile:
 
     # Entities
 
-    def entities(self) -> list[Entity]:
+    def entities(self, namespace: str | None = None) -> Iterator[Entity]:
+        """Of one namespace, or of all for None."""
         rows = self._database.execute(
             "SELECT kind, path, incarnation, version, description FROM entities"
+            " WHERE namespace = ifnull(?, namespace)",
+            (namespace,),
         )
-        return [entity_of_row(*row) for row in rows]
+        return (entity_of_row(*row) for row in rows)
 
     def insert(self, namespace: str, entity: AnyEntity, rules: Sequence[Rule] = ()) -> AnyEntity:
         """Gives it its incarnation; a subscription comes with its first rules."""
@@ -219,10 +222,14 @@ class CatalogFile:
 
     # Rules of subscriptions
 
-    def rules(self) -> list[tuple[int, Rule]]:
-        """All rules, each with the incarnation of its subscription, oldest first."""
-        rows = self._database.execute("SELECT subscription, description FROM rules ORDER BY number")
-        return [(subscription, rule_of_row(description)) for subscription, description in rows]
+    def rules(self, namespace: str) -> Iterator[tuple[int, Rule]]:
+        """All rules there, each with the incarnation of its subscription, oldest first."""
+        rows = self._database.execute(
+            "SELECT subscription, rules.description FROM rules"
+            " JOIN entities ON incarnation = subscription WHERE namespace = ? ORDER BY number",
+            (namespace,),
+        )
+        return ((subscription, rule_of_row(description)) for subscription, description in rows)
 
     def put_rule(self, subscription: Subscription, rule: Rule) -> None:
         """A new rule, or a new form of one; `subscription` is the version that has it."""

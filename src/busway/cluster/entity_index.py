@@ -27,6 +27,10 @@ class EntityIndex:
         entity = self._by_key.get(name_key(path))
         return None if isinstance(entity, Subscription) else entity
 
+    def find_beside(self, incarnation: int, path: str) -> Queue | Topic | None:
+        """In the namespace of that incarnation, which is this one (FWD-1)."""
+        return self.find(path)
+
     def find_subscription(self, topic: str, name: str) -> Subscription | None:
         entity = self._by_key.get(name_key(f"{topic}/{SUBSCRIPTIONS_NODE}/{name}"))
         return entity if isinstance(entity, Subscription) else None

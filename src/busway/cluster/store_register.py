@@ -1,9 +1,16 @@
-"""Which stores there are, in order, and which of them are well (D-14)."""
+"""Which stores there are, in order, and which of them are well (D-14).
+
+They belong to the server: all of its namespaces share them.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from busway.cluster.catalog_file import CatalogError, CatalogFile
+from busway.model.entities import Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +21,60 @@ class StoreStanding:
     store_id: str | None
     """The id that the catalog knows for this position."""
     problem: str | None = None
+
+
+class StoreRegister:
+    """The stores that a catalog file knows."""
+
+    def __init__(self, file: CatalogFile) -> None:
+        self._file = file
+        self.well: tuple[str, ...] = ()
+        """The ids of those that new entities can be placed on."""
+
+    def expected(self, position: int) -> str | None:
+        """The id that the store at this position must have; None if a new one may be made there.
+
+        Ask before opening: a store that is expected and missing is ill, never re-made empty.
+        """
+        stores = self._file.stores()
+        return stores[position] if position < len(stores) else None
+
+    def register(self, found: Sequence[str | None]) -> tuple[StoreStanding, ...]:
+        """Compare the configured stores, in order, with the known ones; new ones are added.
+
+        `found` has the id inside each store, None for one that is missing or cannot be opened.
+        Raises `CatalogError` if a store is left out that holds partitions.
+        """
+        known = self._file.stores()
+        self._check_removal(known[len(found) :], configured=len(found))
+        standings = compare(known, found)
+        kept = [standing.store_id for standing in standings if standing.store_id is not None]
+        if kept != known:
+            try:
+                self._file.write_stores(kept)
+            except sqlite3.Error as error:
+                raise CatalogError(f"The stores cannot be registered: {error}.") from error
+        self.well = tuple(
+            standing.store_id
+            for standing in standings
+            if standing.problem is None and standing.store_id is not None
+        )
+        return tuple(standings)
+
+    def _check_removal(self, removed: list[str], configured: int) -> None:
+        if not removed:
+            return
+        for entity in self._file.entities():
+            if isinstance(entity, Subscription):
+                continue  # It lies where its topic does.
+            for store_id in set(removed).intersection(entity.placement):
+                raise CatalogError(
+                    f"The store {store_id} holds partitions of the "
+                    f"{entity.entity_type.lower()} '{entity.path}' and cannot be removed: "
+                    f"{configured} stores are configured, at least "
+                    f"{configured + len(removed)} are needed. Configure them again, or delete "
+                    "the entities that use the store first."
+                )
 
 
 def compare(known: Sequence[str], found: Sequence[str | None]) -> list[StoreStanding]:

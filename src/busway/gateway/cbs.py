@@ -36,6 +36,10 @@ class Tokens:
         self._by_audience: dict[str, Access] = {}
         self._unauthorised_since_ms: int | None = now_ms
 
+    @property
+    def is_any(self) -> bool:
+        return bool(self._by_audience)
+
     def put(self, access: Access) -> None:
         if access.scope not in self._by_audience and len(self._by_audience) >= TOKENS_MAX:
             raise BusError(SERVER_BUSY)

@@ -41,9 +41,9 @@ from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionReceiverEndpoint
 from busway.gateway.transactions import OpenTransaction
 from busway.model.errors import (
-    CONNECTION_QUOTA_EXCEEDED,
     LOCK_LOST,
     TOKEN_MISSING,
+    TOKEN_SIGNATURE_INVALID,
     TRANSACTION_UNKNOWN,
     UNAUTHORIZED,
     BusError,
@@ -76,9 +76,17 @@ class GatewayConnection:
     """The gateway's side of one connection; whoever owns the socket calls it."""
 
     def __init__(
-        self, gateway: Gateway, peer: Peer, on_output: Callable[[], None], *, encrypted: bool
+        self,
+        gateway: Gateway,
+        peer: Peer,
+        on_output: Callable[[], None],
+        *,
+        encrypted: bool,
+        gateway_of: Callable[[str], Gateway] | None = None,
     ) -> None:
         self.gateway = gateway
+        """Of the namespace that the client wants, as far as it has said; settled by its open."""
+        self._gateway_of = gateway_of
         self.peer = peer
         self.tokens = Tokens(gateway.host.now_ms())
         self.requests_open = 0
@@ -232,12 +240,21 @@ class GatewayConnection:
                     pass  # begun and ended sessions need nothing; their links are told of
 
     def _opened(self, hostname: str | None) -> None:
-        self.hostname = hostname or ""
-        limit = self.gateway.settings.connections_max
-        if len(self.gateway.connections) > limit:
-            namespace = self.gateway.catalog.namespace.name
-            error = BusError(CONNECTION_QUOTA_EXCEEDED, namespace=namespace, limit=limit)
+        self.hostname = hostname or self.engine.sasl_hostname or ""
+        had = self.gateway
+        self._choose_namespace(self.hostname)
+        try:
+            if self.gateway is not had and self.tokens.is_any:
+                # What a password has opened is not carried over to another namespace.
+                raise BusError(TOKEN_SIGNATURE_INVALID)
+            self.gateway.opened(self)
+        except BusError as error:
+            log.info("connection refused: %s", error, extra=self.named())
             self.close(error.condition, self.gateway.describe(error))
+
+    def _choose_namespace(self, hostname: str) -> None:
+        if self._gateway_of is not None:
+            self.gateway = self._gateway_of(hostname)
 
     def _answer_unknown(self, event: UnknownDisposed) -> None:
         """Settled by us already, or never sent: the lock is not there any more (amqp.md 10)."""
@@ -261,6 +278,7 @@ class GatewayConnection:
         credentials = plain_credentials(initial_response) if mechanism == "PLAIN" else None
         if credentials is None:
             return False
+        self._choose_namespace(self.engine.sasl_hostname or "")
         try:
             access = auth.verify_password(*credentials, self.gateway.access_rules)
         except BusError as error:

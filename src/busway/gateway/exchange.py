@@ -28,11 +28,12 @@ from busway.store.base import SubQueueKey, SubQueueKind
 
 
 class Directory(Protocol):
-    """The catalog, as far as it is asked."""
+    """The catalogs, as far as they are asked."""
 
     def get(self, incarnation: int) -> Entity | None: ...
 
-    def find(self, path: str) -> Queue | Topic | None: ...
+    def find_beside(self, incarnation: int, path: str) -> Queue | Topic | None:
+        """The queue or topic of this name in the namespace of that incarnation."""
 
 
 class Exchange:
@@ -43,10 +44,10 @@ class Exchange:
         self._directory = directory
         self._router = Router(owners)
 
-    def destination(self, message: Message) -> SubQueueKey:
+    def destination(self, source: TransferSource, message: Message) -> SubQueueKey:
         """Raises *not found*, which is definite (FWD-4)."""
         path = message.destination or ""
-        entity = self._directory.find(path)
+        entity = self._directory.find_beside(source.incarnation, path)
         if entity is None:
             raise BusError(NOT_FOUND, uri=path)
         return SubQueueKey(entity.incarnation, _partition(message, entity), SubQueueKind.MAIN)

@@ -1,4 +1,4 @@
-"""What all connections of a node share: catalog, owners of partitions, fan-ins, budget, time.
+"""What all connections to a namespace share: catalog, owners of partitions, fan-ins, budget, time.
 
 A turn is what one callback of the host sets off. Whatever endpoints collect during it (answers,
 pairs of credit and messages) is done once at its end, for all of them in one `soon` (D-10).
@@ -30,6 +30,7 @@ from busway.gateway.transactions import OpenTransaction
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity
 from busway.model.errors import (
+    CONNECTION_QUOTA_EXCEEDED,
     ENTITY_CHANGED,
     ENTITY_DISABLED,
     NOT_FOUND,
@@ -71,7 +72,8 @@ class Due(Protocol):
 
 
 class Gateway:
-    """One per node. `connect` makes its side of a client's connection."""
+    """One per node and namespace (`namespaces.py`). `connect` makes its side of a client's
+    connection."""
 
     def __init__(
         self,
@@ -79,18 +81,21 @@ class Gateway:
         catalog: Catalog,
         owners: Mapping[str, Owner],
         settings: GatewaySettings | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.host = host
         self.catalog = catalog
         self.access_rules = catalog
         self.settings = settings or GatewaySettings()
         self.router = Router(owners)
-        self.budget = Budget(self.settings.uncommitted_bytes_max)
+        self.budget = budget or Budget(self.settings.uncommitted_bytes_max)
+        """Of the whole node (D-8)."""
         self.cbs = CbsService(self)
         self.management = ManagementService(self)
         self.sessions = SessionWaits(self)
         self.idle = IdleEntities(self)
         self.connections: dict[GatewayConnection, None] = {}
+        """Those that were opened to this namespace."""
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
         self._due: list[Due] = []
         self._sending: dict[SenderEndpoint, None] = {}
@@ -106,9 +111,15 @@ class Gateway:
         self, peer: Peer, on_output: Callable[[], None], *, encrypted: bool = False
     ) -> GatewayConnection:
         """A new connection; `on_output` is called when it has something to write."""
-        connection = GatewayConnection(self, peer, on_output, encrypted=encrypted)
+        return GatewayConnection(self, peer, on_output, encrypted=encrypted)
+
+    def opened(self, connection: GatewayConnection) -> None:
+        """Raises if there are too many (LIM-9)."""
+        limit = self.settings.connections_max
+        if len(self.connections) >= limit:
+            namespace = self.catalog.namespace.name
+            raise BusError(CONNECTION_QUOTA_EXCEEDED, namespace=namespace, limit=limit)
         self.connections[connection] = None
-        return connection
 
     def disconnected(self, connection: GatewayConnection) -> None:
         self.connections.pop(connection, None)

@@ -49,14 +49,19 @@ class AuthorizationRule:
 
 
 ROOT_RULE_NAME = "RootManageSharedAccessKey"
+DEFAULT_NAMESPACE = "busway"
+"""The name of the one that is meant where none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
     """A tenant: a tier and the access rules that hold for all of its entities."""
 
-    name: str = "busway"
+    name: str = DEFAULT_NAMESPACE
     tier: Tier = DEFAULT_TIER
+    partitions: int = 1
+    """Of each of its entities, if there are more than one (P-14); 1: the namespace as such is not
+    partitioned."""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     created_ms: int = 0
     updated_ms: int = 0

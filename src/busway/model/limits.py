@@ -88,6 +88,8 @@ class TierLimits:
     """TXN-7."""
     entity_partitioning: bool = True
     """Whether EnablePartitioning has an effect (P-13)."""
+    namespace_partitions: tuple[int, ...] = (1,)
+    """What a namespace may be partitioned by as a whole (P-14)."""
 
 
 _STANDARD_SIZES_MB = (1024, 2048, 3072, 4096, 5120)
@@ -123,6 +125,7 @@ _PREMIUM = TierLimits(
     partitioned_entities_max=None,
     batch_delete_max_messages=4_000,
     entity_partitioning=False,
+    namespace_partitions=(1, 2, 4),
 )
 TIERS = {Tier.BASIC: _BASIC, Tier.STANDARD: _STANDARD, Tier.PREMIUM: _PREMIUM}
 DEFAULT_TIER = Tier.STANDARD

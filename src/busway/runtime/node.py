@@ -16,11 +16,12 @@ from functools import partial
 from uuid import UUID
 
 from busway.cluster import declared
-from busway.cluster.catalog import Catalog, CatalogError
+from busway.cluster.catalog import CatalogError
+from busway.cluster.catalogs import Catalogs
 from busway.cluster.root_key import KEY_BYTES
 from busway.config import ConfigError, Configuration
 from busway.gateway.exchange import Exchange
-from busway.gateway.gateway import Gateway
+from busway.gateway.namespaces import Namespaces
 from busway.gateway.router import Owner
 from busway.model.entities import ROOT_RULE_NAME
 from busway.model.errors import BusError
@@ -50,7 +51,7 @@ class Node:
         self.port = 0
         self._declared = configuration.entities
         self._folder: DataFolder | None = None
-        self._catalog: Catalog | None = None
+        self._catalogs: Catalogs | None = None
         self._listener: Listener | None = None
         self._key = ""
 
@@ -74,16 +75,16 @@ class Node:
         self._key = settings.key or self._own_key()
         host = Host(asyncio.get_running_loop())
         try:
-            catalog = Catalog.open(
+            catalogs = Catalogs.open(
                 None if self._folder is None else self._folder.catalog,
                 new_id=lambda: UUID(bytes=host.random_bytes(16)),
             )
-            self._catalog = catalog
-            catalog.set_root_key(self._key)
+            self._catalogs = catalogs
+            catalogs.default.set_root_key(self._key)
             # Filled as stores are found; what is on its way to one that is not there yet waits.
             owners: dict[str, Owner] = {}
-            exchange = Exchange(host, catalog, owners)
-            self.stores = await open_stores(settings.stores, self._folder, catalog, host, exchange)
+            exchange = Exchange(host, catalogs, owners)
+            self.stores = await open_stores(settings.stores, self._folder, catalogs, host, exchange)
         except (CatalogError, BusError) as error:
             raise StartError(str(error)) from error
         await until_serving(self.stores, FIRST_SERVING_S)
@@ -91,14 +92,17 @@ class Node:
             problem = next((store.problem for store in self.stores if store.problem), "too slow")
             raise StartError(f"No messaging store can be opened: {problem}")
         try:
-            declared.apply(self._declared, catalog, host.now_ms())
+            declared.apply(self._declared, catalogs.default, host.now_ms())
         except ConfigError as error:
             raise StartError(str(error)) from error
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
-        gateway = Gateway(host, catalog, owners)
-        limits = ListenerLimits(sockets_max=CONNECTIONS_PER_NAMESPACE_MAX + 100)
+        namespaces = Namespaces(host, catalogs, owners)
+        sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
         self._listener = Listener(
-            host, gateway.connect, limits=limits, over_budget=gateway.over_budget
+            host,
+            namespaces.connect,
+            limits=ListenerLimits(sockets_max=sockets_max),
+            over_budget=namespaces.over_budget,
         )
         try:
             self.port = await self._listener.open(settings.host, settings.port)
@@ -127,8 +131,8 @@ class Node:
                 "amqp:connection:forced", "The broker is being stopped.", wait_s=GOODBYE_S
             )
         await asyncio.gather(*(within(store.thread.stop(), store.name) for store in self.stores))
-        if self._catalog is not None:
-            self._catalog.close()
+        if self._catalogs is not None:
+            self._catalogs.close()
         if self._folder is not None:
             self._folder.release()
 

@@ -16,7 +16,8 @@ from functools import partial
 
 from busway.broker.broker import Broker
 from busway.broker.seams import Exchange
-from busway.cluster.catalog import Catalog, Change
+from busway.cluster.catalog import Change
+from busway.cluster.catalogs import Catalogs
 from busway.model.errors import BusError
 from busway.runtime.data_folder import DataFolder
 from busway.runtime.host import Host
@@ -76,24 +77,24 @@ class ExpectedStore:
 
 
 async def open_stores(
-    wanted: int, folder: DataFolder | None, catalog: Catalog, host: Host, exchange: Exchange
+    wanted: int, folder: DataFolder | None, catalogs: Catalogs, host: Host, exchange: Exchange
 ) -> list[NodeStore]:
     """The stores of this node, registered in the catalog, with their brokers started.
 
     A folder that has more stores than `wanted` keeps them. In memory if there is no folder.
     """
     count = wanted
-    while catalog.expected_store(count) is not None:
+    while catalogs.stores.expected(count) is not None:
         count += 1
-    stores = [_around(position, folder, catalog, host, exchange) for position in range(count)]
+    stores = [_around(position, folder, catalogs, host, exchange) for position in range(count)]
     found = await asyncio.gather(*(_id_of(store) for store in stores))
-    for store, standing in zip(stores, catalog.register_stores(found), strict=True):
+    for store, standing in zip(stores, catalogs.stores.register(found), strict=True):
         store.identity.expected_id = standing.store_id
         if standing.problem is not None:
             store.problem = store.problem or standing.problem
             log.error("%s", standing.problem, extra={"store": store.name})
         if standing.store_id is not None:
-            _start(store, catalog)
+            _start(store, catalogs)
     return stores
 
 
@@ -108,25 +109,25 @@ async def until_serving(stores: list[NodeStore], wait_s: float) -> None:
 
 
 def _around(
-    position: int, folder: DataFolder | None, catalog: Catalog, host: Host, exchange: Exchange
+    position: int, folder: DataFolder | None, catalogs: Catalogs, host: Host, exchange: Exchange
 ) -> NodeStore:
-    identity = ExpectedStore(_store(position, folder, catalog))
+    identity = ExpectedStore(_store(position, folder, catalogs))
     faults = FaultyStore(identity, pause=time.sleep)
     thread = StoreThread(
         faults, host.loop, f"store-{position}", lambda opened: host.not_before(opened.time_ms)
     )
-    broker = Broker(thread, host, catalog, exchange)
+    broker = Broker(thread, host, catalogs, exchange)
     return NodeStore(position, faults, thread, broker, identity)
 
 
-def _store(position: int, folder: DataFolder | None, catalog: Catalog) -> MessagingStore:
+def _store(position: int, folder: DataFolder | None, catalogs: Catalogs) -> MessagingStore:
     if folder is None:
         from busway.store.memory import MemoryDisk, MemoryStore
 
         return MemoryStore(MemoryDisk(str(uuid.uuid4())))
     from busway.store.sqlite import SqliteStore
 
-    is_new = catalog.expected_store(position) is None
+    is_new = catalogs.stores.expected(position) is None
     return SqliteStore(folder.store(position), create=is_new)
 
 
@@ -141,29 +142,29 @@ async def _id_of(store: NodeStore) -> str | None:
     return outcome.store_id
 
 
-def _start(store: NodeStore, catalog: Catalog) -> None:
+def _start(store: NodeStore, catalogs: Catalogs) -> None:
     def changed() -> None:
         state = "serving" if store.broker.available else "not available"
         log.info("store is %s", state, extra={"store": store.name})
         if store.broker.available:
             store.serving.set()
-            _purge(store, catalog)
+            _purge(store, catalogs)
 
     def entity_changed(change: Change) -> None:
         if change.after is None:
-            _purge(store, catalog)
+            _purge(store, catalogs)
 
     store.broker.on_availability = changed
-    catalog.listen(entity_changed)
+    catalogs.listen(entity_changed)
     store.broker.start()
 
 
-def _purge(store: NodeStore, catalog: Catalog) -> None:
+def _purge(store: NodeStore, catalogs: Catalogs) -> None:
     """Let the store forget what belongs to deleted entities (D-16); what fails now, later does."""
-    for tombstone in catalog.tombstones():
+    for tombstone in catalogs.tombstones():
         if store.store_id not in tombstone.stores:
             continue
-        done = partial(catalog.purged, tombstone.incarnation, store.store_id)
+        done = partial(catalogs.purged, tombstone.incarnation, store.store_id)
         try:
             store.broker.purge(tombstone.incarnation, done)
         except BusError as error:

@@ -39,8 +39,8 @@ class SimulatedExchange:
         self._calls = 0
         world.crash_listeners.append(self._crashed)
 
-    def destination(self, message: Message) -> SubQueueKey:
-        return self._exchange.destination(message)
+    def destination(self, source: TransferSource, message: Message) -> SubQueueKey:
+        return self._exchange.destination(source, message)
 
     def transfer(
         self, key: SubQueueKey, source: TransferSource, messages: list[Message], done: Done

@@ -168,7 +168,7 @@ class World:
         self.roads_are_bad = False
         """Whether answers to transfers get lost (D-27)."""
         ids = [f"store-{position}" for position in range(stores)]
-        self.catalog.register_stores(ids)
+        self.catalog.stores.register(ids)
         self.catalog.listen(self._on_change)
         self.stores = {store_id: StoreAndBroker(self, store_id) for store_id in ids}
 

@@ -1,0 +1,82 @@
+"""Which namespace a host name means, and the gateway of each.
+
+A client says whom it wants to talk to: AMQP in sasl-init and open, HTTP in the header `Host`. A
+namespace is meant by
+
+* a host name that the configuration lists for it (`contoso.example.net`, `127.0.0.2`),
+* its own name, alone or as the first label of a host name: `contoso`, `contoso.localhost`,
+  `contoso.servicebus.windows.net`.
+
+Every other name, and an address that nobody has listed, means the default namespace. Ports, upper
+case and a dot at the end do not matter. The name opens nothing: each namespace has its own rules
+and keys, so a token of one is worth nothing at another (D-34).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from busway.broker.seams import Host
+from busway.cluster.catalogs import Catalogs
+from busway.gateway.budget import Budget
+from busway.gateway.connection import GatewayConnection, Peer
+from busway.gateway.gateway import Gateway, GatewaySettings
+from busway.gateway.router import Owner
+from busway.model.names import name_key
+
+
+class Namespaces:
+    """A gateway for each catalog, over the same owners and one budget."""
+
+    def __init__(
+        self,
+        host: Host,
+        catalogs: Catalogs,
+        owners: Mapping[str, Owner],
+        settings: GatewaySettings | None = None,
+        hosts: Mapping[str, str] | None = None,
+    ) -> None:
+        """`hosts` has the names of namespaces by the host names that are listed for them."""
+        settings = settings or GatewaySettings()
+        self._budget = Budget(settings.uncommitted_bytes_max)
+        self._gateways = {
+            name_key(catalog.namespace.name): Gateway(host, catalog, owners, settings, self._budget)
+            for catalog in catalogs
+        }
+        self.default = self._gateways[name_key(catalogs.default.namespace.name)]
+        self._by_host = {
+            host_name(listed): self._gateways[name_key(name)]
+            for listed, name in (hosts or {}).items()
+        }
+
+    def gateways(self) -> Sequence[Gateway]:
+        """The default one first."""
+        return tuple(self._gateways.values())
+
+    def gateway_of(self, hostname: str) -> Gateway:
+        name = host_name(hostname)
+        listed = self._by_host.get(name)
+        if listed is not None:
+            return listed
+        return self._gateways.get(name.partition(".")[0], self.default)
+
+    def connect(
+        self, peer: Peer, on_output: Callable[[], None], *, encrypted: bool = False
+    ) -> GatewayConnection:
+        """A new AMQP connection; it says itself which namespace it is for."""
+        return GatewayConnection(
+            self.default, peer, on_output, encrypted=encrypted, gateway_of=self.gateway_of
+        )
+
+    def over_budget(self) -> bool:
+        """Whether sockets should not be read for now (D-8)."""
+        return self._budget.exceeded
+
+
+def host_name(authority: str) -> str:
+    """Without port, brackets and the dot at the end, in lower case: `contoso.localhost:5672`,
+    `[::1]:5672`."""
+    name, colon, port = authority.rpartition(":")
+    if not colon or not port.isdigit() or (":" in name and not name.endswith("]")):
+        name = authority  # there is no port, or it is the last group of an IPv6 address
+    return name.strip("[]").rstrip(".").lower()
