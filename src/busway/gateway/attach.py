@@ -11,37 +11,28 @@ from typing import TYPE_CHECKING, Any
 from busway.amqp.link import Link
 from busway.amqp.performatives import Coordinator
 from busway.amqp.types import ULong
+from busway.gateway import entrances
 from busway.gateway.auth import Right
 from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
 from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionReceiverEndpoint, SessionWish, wish_of
-from busway.model.entities import Entity, Queue, Subscription, Topic
+from busway.model.entities import Entity
 from busway.model.errors import (
-    ENTITY_DISABLED,
-    INVALID_OPERATION,
     NOT_FOUND,
     NOT_IMPLEMENTED,
-    RECEIVE_DISABLED,
-    RECEIVERS_EXCEEDED,
-    SEND_DISABLED,
-    SEND_TO_SUB_QUEUE,
     SESSION_NOT_ALLOWED,
     SESSION_REQUIRED,
     BusError,
-    ErrorKind,
 )
-from busway.model.limits import KIB, RECEIVES_PER_ENTITY_MAX, TIERS
-from busway.model.names import Address, SubQueueKind, parse_address
+from busway.model.limits import KIB, TIERS
+from busway.model.names import Address, parse_address
 
 if TYPE_CHECKING:
     from busway.gateway.connection import GatewayConnection
 
 TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
-RECEIVER_ON_FORWARDING = (
-    "Cannot create a message receiver on an entity with auto-forwarding enabled."
-)
 REQUEST_SIZE_MAX = 2**64 - 1
 """What the service says on `$cbs` and `$management`; the connection's own limit still holds."""
 
@@ -101,11 +92,7 @@ def _attach_requests(connection: GatewayConnection, link: Link, address: Address
 
 def _attach_sender(connection: GatewayConnection, link: Link, address: Address) -> None:
     connection.require(address, Right.SEND)
-    entity = _entity(connection, address)
-    if address.sub_queue is not SubQueueKind.MAIN or isinstance(entity, Subscription):
-        raise BusError(SEND_TO_SUB_QUEUE, uri=connection.uri(address))
-    if not entity.status.can_send:
-        raise _disabled(connection, entity, address, SEND_DISABLED)
+    entity = entrances.open_destination(connection.gateway, address, connection.uri(address))
     properties: dict[Any, Any] = {}
     destination = _transfer_destination(connection, link, properties)
     sender = SenderEndpoint(connection, link, entity, address, destination)
@@ -126,35 +113,26 @@ def _transfer_destination(
             continue
         address = parse_address(str(value))
         connection.require(address, Right.SEND)
-        entity = _entity(connection, address)
-        if isinstance(entity, Subscription) or address.sub_queue is not SubQueueKind.MAIN:
-            raise BusError(SEND_TO_SUB_QUEUE, uri=connection.uri(address))
+        uri = connection.uri(address)
         properties[name] = value
-        return entity.path
+        return entrances.destination_at(connection.gateway, address, uri).path
     return None
 
 
 def _attach_receiver(connection: GatewayConnection, link: Link, address: Address) -> None:
     connection.require(address, Right.LISTEN)
-    entity = _entity(connection, address)
-    if not isinstance(entity, Topic):
-        if not entity.status.can_receive:
-            raise _disabled(connection, entity, address, RECEIVE_DISABLED)
-        _check_forwarding(entity, address)
+    gateway, uri = connection.gateway, connection.uri(address)
+    entity = entrances.open_source(gateway, address, uri)
     wish = wish_of(link)
     delete = link.snd_settle_mode == 1
-    if _needs_session(entity, address):
+    if entrances.needs_session(entity, address.sub_queue):
         if wish is None:
             raise BusError(SESSION_REQUIRED)
         _attach_session(connection, link, entity, address, wish, delete=delete)
         return
     if wish is not None:
         raise BusError(SESSION_NOT_ALLOWED)
-    fan_in = connection.gateway.fan_in(entity, address.sub_queue)
-    if len(fan_in.links) >= RECEIVES_PER_ENTITY_MAX:  # LIM-10
-        raise BusError(
-            RECEIVERS_EXCEEDED, uri=connection.uri(address), limit=RECEIVES_PER_ENTITY_MAX
-        )
+    fan_in = entrances.fan_in_with_room(gateway, entity, address.sub_queue, uri)
     receiver = ReceiverEndpoint(connection, link, entity, address, fan_in, delete=delete)
     connection.keep(receiver)
     link.accept()
@@ -177,34 +155,3 @@ def _attach_session(
     except BusError:
         connection.drop(receiver)
         raise
-
-
-def _entity(connection: GatewayConnection, address: Address) -> Entity:
-    entity = connection.gateway.find(address)
-    if entity is None or address.sub_queue is SubQueueKind.TRANSFER:
-        raise BusError(NOT_FOUND, uri=connection.uri(address))
-    return entity
-
-
-def _disabled(
-    connection: GatewayConnection, entity: Entity, address: Address, partly: ErrorKind
-) -> BusError:
-    wholly = not entity.status.can_send and not entity.status.can_receive
-    return BusError(ENTITY_DISABLED if wholly else partly, uri=connection.uri(address))
-
-
-def _check_forwarding(entity: Queue | Subscription, address: Address) -> None:
-    """FWD-1, DLQ-4: what is forwarded is received where it goes to."""
-    forwards = {
-        SubQueueKind.MAIN: entity.forward_to,
-        SubQueueKind.DEAD_LETTER: entity.forward_dead_letters_to,
-    }
-    if forwards.get(address.sub_queue) is not None:
-        raise BusError(INVALID_OPERATION, detail=RECEIVER_ON_FORWARDING)
-
-
-def _needs_session(entity: Entity, address: Address) -> bool:
-    """The dead-letter queue of a session entity knows no sessions (SES-12)."""
-    if isinstance(entity, Topic) or address.sub_queue is not SubQueueKind.MAIN:
-        return False
-    return entity.requires_session
