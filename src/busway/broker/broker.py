@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from busway.broker.clockwork import Clockwork
 from busway.broker.commits import CommitWay, WayState
+from busway.broker.counting import CommitTimes, Movements
 from busway.broker.duplicates import DuplicateHistory
 from busway.broker.forwarding import Pump
 from busway.broker.intake import Intake
@@ -88,6 +89,7 @@ class Broker:
         self.receive_deferred = lookups.receive_deferred
         self.cancel_scheduled = lookups.cancel_scheduled
         self.delete_batch = lookups.delete_batch
+        self.oldest = lookups.oldest
         sessions = SessionCommands(self)
         self.accept_session = sessions.accept
         self.leave_session = sessions.leave
@@ -97,6 +99,8 @@ class Broker:
         self.sessions = sessions.listed
         self._watchers: dict[SubQueueKey, dict[Watcher, None]] = {}
         """Outlive the memory of partitions: a gateway watches through a store's absence."""
+        self._movements: dict[tuple[int, int], dict[SubQueueKind, Movements]] = {}
+        """By partition; they outlive it as well."""
         self._mint = TokenMint(0, host.random_bytes)
         self._epoch = 0
         self._next_slot = 1
@@ -233,6 +237,19 @@ class Broker:
         if found is None:
             return {}
         return {kind: each.committed.copy() for kind, each in found.sub_queues.items()}
+
+    def movements(self, incarnation: int, partition: int) -> dict[SubQueueKind, Movements]:
+        """What was counted since the process started, by the sub-queues that were used."""
+        return self._movements.get((incarnation, partition), {})
+
+    @property
+    def commit_times(self) -> CommitTimes:
+        return self._way.times
+
+    def probe(self, done: Callable[[BusError | None], None]) -> None:
+        """An empty commit, to the disk and back. Raises *server busy* where none would be taken."""
+        self._take_work()
+        self._way.stage(0, 0).after.append(done)
 
     def purge(self, incarnation: int, done: Callable[[], None]) -> None:
         """Forget a deleted entity's messages in small steps; `done` when none are left (D-16)."""
@@ -429,6 +446,7 @@ class Broker:
         self._sub_queues.pop(sub_queue.key, None)
         self._by_slot.pop(sub_queue.slot, None)
         self._partitions.pop(sub_queue.key[:2], None)
+        self._movements.pop(sub_queue.key[:2], None)
         self._histories.pop(sub_queue, None)
         for line in sub_queue.lines:
             line.window.clear()  # its share of the budget is for others
@@ -461,8 +479,17 @@ class Broker:
             and entity.requires_session
         )
         watchers = self._watchers.setdefault(key, {})
+        of_partition = self._movements.setdefault((key.incarnation, key.partition), {})
+        movements = of_partition.setdefault(key.kind, Movements())
         sub_queue = SubQueue(
-            key, partition, slot, counters, watchers, self._budget, has_sessions=has_sessions
+            key,
+            partition,
+            slot,
+            counters,
+            watchers,
+            self._budget,
+            movements,
+            has_sessions=has_sessions,
         )
         self._sub_queues[key] = sub_queue
         self._by_slot[slot] = sub_queue

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Protocol
 
+from busway.broker.counting import CommitTimes
 from busway.broker.seams import Host, StorePort
 from busway.broker.staging import Stage
 from busway.model.errors import SERVER_BUSY, BusError
@@ -72,6 +73,7 @@ class CommitWay:
         self.serving = False
         """Whether the state is SERVING."""
         self.disk_full = False
+        self.times = CommitTimes()
         self._commit_number = 0
         self._open = Stage()
         self._queued: deque[Stage] = deque()
@@ -146,6 +148,7 @@ class CommitWay:
             self._commit_failed(stage, outcome)
             return
         self._commit_number += 1
+        self.times.took(self._host.now_ms() - self._in_flight_since_ms)
         self.disk_full = outcome is not None and outcome < DISK_RESERVE_BYTES
         stage.settle_counters()
         if self.state in (WayState.HUNG, WayState.REFUSING):
@@ -155,6 +158,7 @@ class CommitWay:
         self._flush()
 
     def _commit_failed(self, stage: Stage, outcome: StoreError) -> None:
+        self.times.failed += 1
         behind = [*self._queued, self._open]
         self._queued.clear()
         self._open = Stage()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from busway.amqp.sections import merge_changes
 from busway.broker import dead_letters
+from busway.broker.counting import Event
 from busway.broker.duplicates import DuplicateHistory
 from busway.broker.partition import Partition
 from busway.broker.seams import Replies, TransferSource
@@ -84,11 +85,16 @@ class Intake:
         """Stage the messages, without those that are duplicates; None if that leaves none."""
         entity = partition.entity
         now_ms = self._owner.now_ms()
+        main = partition.sub_queue(SubQueueKind.MAIN)
         history = self._history(partition, entity)
+        duplicates = 0
         if history is not None:
-            messages = history.fresh(messages, now_ms)
-            if not messages:
+            fresh = history.fresh(messages, now_ms)
+            duplicates = len(messages) - len(fresh)
+            if not fresh:
+                main.movements.count(Event.DUPLICATE, duplicates)
                 return None
+            messages = fresh
         size = sum(message.size for message in messages)
         self.check_room(partition, entity, size)
         stage = self._owner.stage(len(messages), size)
@@ -97,6 +103,7 @@ class Intake:
         if history is not None:
             assert isinstance(entity, Queue | Topic)
             history.stage(stage, messages, now_ms + entity.duplicate_window_ms)
+            stage.noted.extend([(main, Event.DUPLICATE)] * duplicates)
         return stage
 
     def waits_for_history(
@@ -146,6 +153,7 @@ class Intake:
                 return
             message.state = MessageState.ACTIVE  # SCH-1: its time is already over
         if isinstance(entity, Topic):
+            stage.passing.append(partition.sub_queue(SubQueueKind.MAIN))
             self._fan_out(stage, partition, entity, message, now_ms)
         else:
             self._place(stage, partition, entity, message, now_ms)
@@ -188,6 +196,7 @@ class Intake:
             message.dead_letter_source = holder.path
             kind = SubQueueKind.TRANSFER
         stage.put(partition.sub_queue(kind), message)
+        stage.noted.append((partition.sub_queue(SubQueueKind.MAIN), Event.DEAD_LETTERED))
 
     # Topics (RUL-2, RUL-3, D-30).
 
@@ -226,7 +235,7 @@ class Intake:
         now_ms = self._owner.now_ms()
         if isinstance(entity, Topic):
             stage = self._owner.stage(1, message.size)
-            stage.delete(sub_queue, message)
+            stage.discard(sub_queue, message, Event.ACTIVATED)
             active = Change(MessageState.ACTIVE, 0, None, message.changes)
             self._fan_out(stage, partition, entity, changed_copy(message, active), now_ms)
             return
@@ -241,6 +250,7 @@ class Intake:
             moved.expires_ms = None
             target = partition.sub_queue(SubQueueKind.TRANSFER)
         stage.move(sub_queue, target, message, moved)
+        stage.noted.append((sub_queue, Event.ACTIVATED))
 
     # Transfers from other entities (D-27).
 

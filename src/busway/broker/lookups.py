@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from busway.broker.counting import Event
 from busway.broker.partition import Partition
 from busway.broker.seams import SessionLock
 from busway.broker.staging import Stage
@@ -119,7 +120,9 @@ class Lookups:
         elif session is not None and not session.valid:
             done(BusError(SESSION_LOCK_LOST))
         elif delete:
-            self._delete(sub_queue, free, lambda error: done(free if error is None else error))
+            self._delete(
+                sub_queue, free, lambda error: done(free if error is None else error), Stage.delete
+            )
         else:
             partition = self._owner.partition(sub_queue.key.incarnation, sub_queue.key.partition)
             partition.lock_deferred(sub_queue, free, session)
@@ -155,7 +158,7 @@ class Lookups:
         if missing:
             done(_not_cancelled(missing))
         else:
-            self._delete(sub_queue, free, done)
+            self._delete(sub_queue, free, done, _discard)
 
     def delete_batch(
         self,
@@ -198,11 +201,42 @@ class Lookups:
                     done(total)
 
             if free:
-                self._delete(sub_queue, free, deleted_some)
+                self._delete(sub_queue, free, deleted_some, _discard)
             else:
                 deleted_some(None)
 
         take(0, 0)
+
+    def oldest(
+        self,
+        keys: Sequence[SubQueueKey],
+        done: Callable[[dict[SubQueueKey, int] | BusError], None],
+    ) -> None:
+        """When the oldest active message of each was enqueued, without those that have none.
+
+        What memory does not tell is read in one go: ask for few keys at a time, because commits
+        wait behind it (D-11).
+        """
+        known: dict[SubQueueKey, int] = {}
+        unknown: list[tuple[SubQueueKey, int]] = []
+        for key in keys:
+            sub_queue = self._owner.stored_sub_queue(key)
+            if sub_queue is None or not sub_queue.committed.active:
+                continue
+            first = sub_queue.oldest_in_memory()
+            if first is None:
+                unknown.append((key, sub_queue.slot))
+            else:
+                known[key] = first.enqueued_ms
+
+        def read(store: MessagingStore) -> dict[SubQueueKey, int]:
+            pages = ((key, store.read_page(slot, 0, rows=1, size=1)) for key, slot in unknown)
+            return known | {key: page[0].enqueued_ms for key, page in pages if page}
+
+        if unknown:
+            self._owner.read(read, done)
+        else:
+            done(known)
 
     # The parts.
 
@@ -233,6 +267,7 @@ class Lookups:
         sub_queue: SubQueue,
         messages: Sequence[Message],
         done: Callable[[BusError | None], None],
+        remove: Callable[[Stage, SubQueue, Message], None],
     ) -> None:
         stage = self._owner.stage(len(messages))
         for message in messages:
@@ -240,7 +275,7 @@ class Lookups:
             if known is None:
                 sub_queue.adopt(message)
                 known = message
-            stage.delete(sub_queue, known)
+            remove(stage, sub_queue, known)
         stage.after.append(done)
 
 
@@ -252,6 +287,10 @@ def _is_free(sub_queue: SubQueue, message: Message, state: MessageState) -> bool
 def _is_deletable(sub_queue: SubQueue, message: Message) -> bool:
     known = sub_queue.known.get(message.number)
     return known is None or (known.lock_token is None and known.staged is None)
+
+
+def _discard(stage: Stage, sub_queue: SubQueue, message: Message) -> None:
+    stage.discard(sub_queue, message, Event.DISCARDED)
 
 
 def _not_cancelled(numbers: Sequence[int]) -> BusError:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from busway.amqp.sections import merge_changes
 from busway.broker import dead_letters
+from busway.broker.counting import Event
 from busway.broker.line import Line
 from busway.broker.seams import Replies, SessionLock, Settlement, SettlementKind
 from busway.broker.staging import Change, Stage, changed_copy
@@ -225,7 +226,10 @@ class Partition:
             self.release(sub_queue, message)
             sub_queue.wake()
             return None
-        return self._stage_outcome(sub_queue, message, outcome, settlement)
+        stage = self._stage_outcome(sub_queue, message, outcome, settlement)
+        if settlement.kind is SettlementKind.ABANDON:
+            stage.noted.append((sub_queue, Event.ABANDONED))
+        return stage
 
     def release(self, sub_queue: SubQueue, message: Message) -> None:
         """Unlock without counting the delivery (DLV-1); nothing to commit (D-5)."""
@@ -284,15 +288,18 @@ class Partition:
     def expire(self, sub_queue: SubQueue, message: Message) -> None:
         """TTL-4, TTL-6: an active message whose time to live is over."""
         if self.holder.dead_lettering_on_expiration:
-            self.dead_letter(sub_queue, message, message.delivery_count, dead_letters.expired())
+            reason = dead_letters.expired()
+            stage = self.dead_letter(sub_queue, message, message.delivery_count, reason)
+            stage.noted.append((sub_queue, Event.EXPIRED))
         else:
-            self._owner.stage(1).delete(sub_queue, message)
+            self._owner.stage(1).discard(sub_queue, message, Event.EXPIRED)
 
     # The parts of an outcome.
 
     def _abandon(self, sub_queue: SubQueue, message: Message) -> None:
         outcome = MOVES[message.state][SettlementKind.ABANDON]
-        self._stage_outcome(sub_queue, message, outcome, ABANDONED)
+        stage = self._stage_outcome(sub_queue, message, outcome, ABANDONED)
+        stage.noted.append((sub_queue, Event.LOCK_EXPIRED))
 
     def _stage_outcome(
         self, sub_queue: SubQueue, message: Message, outcome: Outcome, settlement: Settlement
@@ -317,9 +324,11 @@ class Partition:
         if self._expired(message):  # TTL-5
             if holder.dead_lettering_on_expiration:
                 reason = dead_letters.expired()
-                return self.dead_letter(sub_queue, message, count, {**changes, **reason})
+                stage = self.dead_letter(sub_queue, message, count, {**changes, **reason})
+                stage.noted.append((sub_queue, Event.EXPIRED))
+                return stage
             stage = self._owner.stage(1)
-            stage.delete(sub_queue, message)
+            stage.discard(sub_queue, message, Event.EXPIRED)
             return stage
         return self._update(sub_queue, message, MessageState.ACTIVE, count, changes)
 
@@ -357,6 +366,7 @@ class Partition:
         """
         merged = merge_changes(message.changes, dict(changes)) if changes else message.changes
         stage = self._owner.stage(1)
+        stage.noted.append((sub_queue, Event.DEAD_LETTERED))
         change = Change(MessageState.ACTIVE, delivery_count, None, merged)
         forward_to = self.holder.forward_dead_letters_to
         if forward_to is None:

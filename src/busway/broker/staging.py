@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from busway.broker.counting import Event
 from busway.broker.seams import Grant, Replies
 from busway.model.errors import BusError
 from busway.model.message import ACTIVE, DEFERRED, Message, MessageState
@@ -60,6 +61,8 @@ class Stage:
         "deletes",
         "duplicates",
         "moves",
+        "noted",
+        "passing",
         "purges",
         "puts",
         "records",
@@ -69,6 +72,7 @@ class Stage:
         "touched",
         "transactions",
         "transfers",
+        "unread",
         "updates",
         "waiting",
     )
@@ -95,6 +99,12 @@ class Stage:
         """For the rare commands that answer with more than a tag."""
         self.waiting: list[Callable[[], None]] = []
         """Commands that need something marked here; run once the outcome is known (D-1)."""
+        self.noted: list[tuple[SubQueue, Event]] = []
+        """To be counted if the commit is done."""
+        self.passing: list[SubQueue] = []
+        """Of topics, once for each message that went through to the subscriptions."""
+        self.unread: list[SubQueue] = []
+        """Of the deletes, those that are no receiver's."""
         self.records = 0
         self.bytes = 0
         self._counters: dict[SubQueue, Counters] = {}
@@ -124,6 +134,12 @@ class Stage:
         message.staged = self
         self.deletes.append((sub_queue, message))
         self.records += 1
+
+    def discard(self, sub_queue: SubQueue, message: Message, why: Event) -> None:
+        """Delete what nobody has received."""
+        self.delete(sub_queue, message)
+        self.unread.append(sub_queue)
+        self.noted.append((sub_queue, why))
 
     def update(self, sub_queue: SubQueue, message: Message, change: Change) -> None:
         assert message.staged is None
@@ -262,6 +278,19 @@ class Stage:
             sub_queue.sessions.get(session_id).state_bytes = state_bytes
         for sub_queue, message in self.puts:
             sub_queue.tally.staged_bytes -= message.size
+        self._count_movements()
+
+    def _count_movements(self) -> None:
+        for sub_queue, _ in self.puts:
+            sub_queue.movements.sent += 1
+        for sub_queue in self.passing:
+            sub_queue.movements.sent += 1
+        for sub_queue, _ in self.deletes:
+            sub_queue.movements.received += 1
+        for sub_queue in self.unread:
+            sub_queue.movements.received -= 1
+        for sub_queue, event in self.noted:
+            sub_queue.movements.count(event)
 
     def apply(self) -> None:
         """The commit is durable: reveal, remove, answer (D-5)."""
@@ -321,6 +350,8 @@ class Stage:
 
     def tell(self, error: BusError | None) -> None:
         """Answer everybody without touching the partitions' memory, which is being dropped."""
+        if error is None:
+            self._count_movements()
         for replies, tags in self.answers.items():
             if error is None:
                 replies.committed(tags)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from busway.broker.counting import Movements
 from busway.broker.line import Line
 from busway.broker.locks import LockTable
 from busway.broker.seams import Grant, Watcher
@@ -34,6 +35,7 @@ class SubQueue:
         "key",
         "known",
         "locks",
+        "movements",
         "next_counter",
         "pump",
         "sessions",
@@ -50,6 +52,7 @@ class SubQueue:
         counters: Counters | None,
         watchers: dict[Watcher, None],
         budget: WindowBudget,
+        movements: Movements,
         *,
         has_sessions: bool = False,
     ) -> None:
@@ -60,6 +63,7 @@ class SubQueue:
         self.committed = counters or Counters()
         self.next_counter = self.committed.next_counter
         """Runs ahead of what is committed; numbers are never given twice (D-2)."""
+        self.movements = movements
         self.tally = partition.tally
         self.tally.bytes += self.committed.bytes
         self.known: dict[int, Message] = {}
@@ -167,6 +171,15 @@ class SubQueue:
         if self.sessions is not None:
             dues.append(self.sessions.next_due_ms())
         return min((due for due in dues if due is not None), default=None)
+
+    def oldest_in_memory(self) -> Message | None:
+        """The active message of the lowest number, where that can be told without the store."""
+        if self.sessions is not None or self.locks:
+            return None
+        first = self._line.window.first
+        if first is not None and self._line.in_store and first.number > self._line.window.cursor:
+            return None  # some of those in the store may come before it (D-12)
+        return first
 
     @property
     def somebody_receives(self) -> bool:

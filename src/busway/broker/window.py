@@ -68,21 +68,25 @@ class ReadyWindow:
 
     @property
     def has_ready(self) -> bool:
-        """Whether one can be delivered. Marked ones in front are struck, so that nobody is called
-        for what was removed or has expired (SES-7)."""
+        return self.first is not None
+
+    @property
+    def first(self) -> Message | None:
+        """The next one that can be delivered. Marked ones in front of it are struck, so that nobody
+        is called for what was removed or has expired (SES-7)."""
         tail, early = self._tail, self._early
         while tail or early:
             from_early = bool(early and (not tail or early[0][0] < tail[0].number))
             message = early[0][2] if from_early else tail[0]
             if message.staged is None and message.lock_token is None:
-                return True
+                return message
             if from_early:
                 heappop(early)
             else:
                 tail.popleft()
             self.bytes -= message.size
             self._budget.bytes_used -= message.size
-        return False
+        return None
 
     def pop(self) -> Message | None:
         """The next one that is neither locked nor marked."""
