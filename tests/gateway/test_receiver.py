@@ -368,7 +368,7 @@ def test_a_session_entity_needs_a_session_filter(world: World, client: Client) -
 
 def test_lim_10_an_entity_has_a_largest_number_of_receivers(world: World, client: Client) -> None:
     world.queue("popular")
-    with patch("busway.gateway.attach.RECEIVES_PER_ENTITY_MAX", 2):
+    with patch("busway.gateway.entrances.RECEIVES_PER_ENTITY_MAX", 2):
         for name in ("one", "two"):
             assert client.is_attached(client.receiver("popular", name).link)
         error = client.refusal(client.receiver("popular", "three").link)

@@ -197,30 +197,38 @@ def _out_of_range(detail: str) -> BusError:
 
 def encode(message: Message, *, partitioned: bool) -> bytes:
     """Without a lock: received and deleted."""
-    return _encode(message, partitioned, None, None, _body(message))
+    return _encode(message, partitioned, None, None, bare_of(message))
 
 
 def encode_locked(message: Message, *, partitioned: bool) -> bytes:
     """With its lock's end; the token is the delivery tag."""
-    return _encode(message, partitioned, None, message.locked_until_ms, _body(message))
+    return _encode(message, partitioned, None, message.locked_until_ms, bare_of(message))
 
 
 def encode_deferred(message: Message, *, partitioned: bool) -> bytes:
     """Locked and fetched by number: the token is in the message, where Go looks for it."""
     assert message.lock_token is not None
     token = UUID(bytes_le=message.lock_token)
-    return _encode(message, partitioned, token, message.locked_until_ms, _body(message))
+    return _encode(message, partitioned, token, message.locked_until_ms, bare_of(message))
 
 
 def encode_peeked(message: Message, *, partitioned: bool, omit_body: bool) -> bytes:
-    bare = _body(message)
+    bare = bare_of(message)
     return _encode(message, partitioned, None, None, drop_body(bare) if omit_body else bare)
 
 
-def _body(message: Message) -> bytes:
+def bare_of(message: Message) -> bytes:
+    """Properties to footer, with what settlements have changed in them."""
     if message.changes is None:
         return message.bare
     return apply_changes(message.bare, message.changes)
+
+
+def ttl_of(message: Message) -> int | None:
+    """What the entity's own limit has left of it (TTL-1); clients compute the expiry from it."""
+    if message.expires_ms is None or message.state is MessageState.SCHEDULED:
+        return message.ttl_ms
+    return min(message.expires_ms - message.enqueued_ms, TTL_MAX_MS)
 
 
 def _encode(
@@ -230,15 +238,9 @@ def _encode(
     locked_until_ms: int | None,
     bare: bytes,
 ) -> bytes:
-    ttl_ms = message.ttl_ms
-    if message.expires_ms is not None and message.state is not MessageState.SCHEDULED:
-        # What the entity's own limit has left of it (TTL-1); clients compute the expiry from it.
-        ttl_ms = message.expires_ms - message.enqueued_ms
-        if ttl_ms > TTL_MAX_MS:
-            ttl_ms = TTL_MAX_MS
     return codec.encode_delivery(
         header=message.header,
-        ttl_ms=ttl_ms,
+        ttl_ms=ttl_of(message),
         delivery_count=message.delivery_count,
         lock_token=lock_token,
         number=message.number,

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from busway.amqp.errors import ProtocolError
 from busway.amqp.types import Array, Int, Timestamp
-from busway.gateway import envelope, settlement
+from busway.gateway import envelope, sends, settlement
 from busway.gateway.calls import Call, Collected
 from busway.gateway.peek import PeekWalk
-from busway.gateway.router import Dispatch, Owner, PendingSend, is_partitioned
+from busway.gateway.router import Owner, is_partitioned
 from busway.model.entities import Queue
 from busway.model.errors import (
     ARGUMENT_ERROR,
@@ -20,7 +20,6 @@ from busway.model.errors import (
     MESSAGE_SIZE_EXCEEDED,
     NUMBERS_OF_SEVERAL_PARTITIONS,
     SEND_DISABLED,
-    SERVER_BUSY,
     SESSION_LOCK_LOST,
     BusError,
 )
@@ -92,28 +91,22 @@ def schedule_message(call: Call) -> None:
         messages, parts = envelope.read_all(payloads, entity, host)
     except ProtocolError as error:
         raise BusError(ARGUMENT_ERROR, detail=f"A message cannot be read: {error}") from error
-    size = sum(len(payload) for payload in payloads)
-    budget = call.gateway.budget
-    if budget.exceeded:
-        raise BusError(SERVER_BUSY, refused=True)
-    budget.take(size)
 
     def done(error: BusError | None) -> None:
-        budget.give(size)
         if error is not None:
             call.fail(error)
         else:
             call.succeed(_numbers(messages))
 
-    sends = [PendingSend(*part) for part in parts]
-    Dispatch(call.gateway.router, entity, sends, done).start()
+    size = sum(len(payload) for payload in payloads)
+    sends.dispatch(call.gateway, entity, parts, size, done)
 
 
 def _payload(call: Call, item: dict[str, Any]) -> bytes:
     payload = item.get("message")
     if not isinstance(payload, bytes):
         raise BusError(ARGUMENT_ERROR, detail="An element of 'messages' has no 'message'.")
-    limit = call.destination.max_message_size_kb * KIB
+    limit = call.destination.max_message_size_bytes
     if len(payload) > limit:
         raise BusError(
             MESSAGE_SIZE_EXCEEDED, delivery_id=0, size_bytes=len(payload), max_bytes=limit
@@ -176,9 +169,7 @@ def receive_by_sequence_number(call: Call) -> None:
             call.succeed({"messages": [{"message": each} for each in encoded]})
         elif call.request.answered:
             # Too late: the client was told that it timed out, so it must not hold locks.
-            for each in outcome:
-                assert each.lock_token is not None
-                owner.settle(key, each.lock_token, settlement.RELEASE, settlement.UNANSWERED, 0)
+            settlement.hand_back(call.gateway.router, holder, key, outcome)
         else:
             call.succeed({"messages": [_locked(each, partitioned) for each in outcome]})
 

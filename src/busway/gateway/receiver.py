@@ -234,13 +234,7 @@ class ReceiverEndpoint:
                     extra=self.connection.named(self.link),
                 )
             return messages[:room]
-        owner = self.gateway.router.owner(self.entity, grant.key.partition)
-        if owner is not None:
-            for message in messages[room:]:
-                assert message.lock_token is not None
-                owner.settle(
-                    grant.key, message.lock_token, settlement.RELEASE, settlement.UNANSWERED, 0
-                )
+        settlement.hand_back(self.gateway.router, self.entity, grant.key, messages[room:])
         return messages[:room]
 
     def finished(self, grant: Grant) -> None:

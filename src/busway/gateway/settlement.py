@@ -7,12 +7,17 @@ acknowledges it. The link and `$management` say the same things in different wor
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from busway.amqp.performatives import Accepted, DeliveryState, Modified, Outcome, Rejected, Released
 from busway.broker import dead_letters
 from busway.broker.seams import Settlement, SettlementKind
+from busway.gateway.router import Router
+from busway.model.entities import Entity
 from busway.model.errors import BusError
+from busway.model.message import Message
+from busway.store.base import SubQueueKey
 
 log = logging.getLogger("busway.gateway")
 
@@ -99,3 +104,15 @@ class Unanswered:
 
 
 UNANSWERED = Unanswered()
+
+
+def hand_back(
+    router: Router, entity: Entity, key: SubQueueKey, messages: Iterable[Message]
+) -> None:
+    """Unlock what was delivered to somebody who has left, without counting it (DLV-1)."""
+    owner = router.owner(entity, key.partition)
+    if owner is None:
+        return  # its locks are void with the store
+    for message in messages:
+        assert message.lock_token is not None
+        owner.settle(key, message.lock_token, RELEASE, UNANSWERED, 0)
