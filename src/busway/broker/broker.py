@@ -225,6 +225,14 @@ class Broker:
         except BusError as error:
             replies.failed(tag, error)
 
+    def locked(self, key: SubQueueKey, token: bytes) -> Message:
+        """The message that a token locks; raises when the lock is lost (LOCK-5)."""
+        self._take_work()
+        sub_queue = self._sub_queues.get(key)
+        if sub_queue is None:
+            raise BusError(LOCK_LOST)
+        return self.partition(key.incarnation, key.partition).locked(sub_queue, token)
+
     def renew(self, key: SubQueueKey, tokens: Sequence[bytes]) -> list[int]:
         self._take_work()
         sub_queue = self._sub_queues.get(key)

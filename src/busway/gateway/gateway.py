@@ -27,6 +27,7 @@ from busway.gateway.router import Owner, Router
 from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionWaits
 from busway.gateway.transactions import OpenTransaction
+from busway.gateway.visitors import Visitors
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity
 from busway.model.errors import (
@@ -94,6 +95,7 @@ class Gateway:
         self.management = ManagementService(self)
         self.sessions = SessionWaits(self)
         self.idle = IdleEntities(self)
+        self.visitors = Visitors(catalog)
         self.connections: dict[GatewayConnection, None] = {}
         """Those that were opened to this namespace."""
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
