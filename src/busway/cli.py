@@ -1,4 +1,4 @@
-"""The command line: `busway serve` and `busway version`.
+"""The command line: `busway serve`, `busway cert` and `busway version`.
 
 What a command needs is imported when it runs (D-33). Typer is told to leave rich alone, and not to
 convert options: it would load pydantic for that, 130 ms and 14 MB (measured), and `config` converts
@@ -61,6 +61,7 @@ It prints a connection string for the Azure SDKs, then a line that begins with '
   busway serve                                messages and entities in ./data
   busway serve --config examples/tour.toml    with the queues that a file names
   busway serve --memory --port 0              for a test: nothing on disk
+  busway serve --tls                          with TLS, for clients that insist on it
 
 Every option is also a variable (--http-port: BUSWAY_HTTP_PORT) and, but for the logs, a key in the
 [serve] table of the file (http_port = 5300). An option goes before a variable, that before the
@@ -93,15 +94,45 @@ def serve(
         str | None,
         typer.Option(
             metavar="PORT",
-            help="Port for AMQP; 0 takes a free one and prints it.  [default: 5672]",
+            help="Port for AMQP, HTTP, and both in TLS; 0 takes a free one and prints it.  "
+            "[default: 5672]",
         ),
     ] = None,
     http_port: Annotated[
         str | None,
         typer.Option(
             metavar="PORT",
-            help="Port for HTTP. Reserved: nothing listens there in this release.  [default: 5300]",
+            help="A second port for the same, where clients of Microsoft's emulator look for HTTP; "
+            "0 takes a free one, 'off' opens none. By default 5300 if it is free, none with "
+            "--port 0.",
         ),
+    ] = None,
+    tls_port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="A port for the same while TLS is on, where clients look for AMQP in TLS; 0 takes "
+            "a free one, 'off' opens none. By default 5671 if it is free, none with --port 0.",
+        ),
+    ] = None,
+    tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls",
+            help="Speak TLS as well, with a certificate for this machine that is made at first "
+            "start and kept in the data folder.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Speak TLS as well, with this certificate in PEM format; see 'busway cert'.",
+        ),
+    ] = None,
+    tls_key: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The private key of --tls-cert, in PEM format."),
     ] = None,
     stores: Annotated[
         str | None,
@@ -163,6 +194,10 @@ def serve(
         "host": host,
         "port": port,
         "http_port": http_port,
+        "tls_port": tls_port,
+        "tls": tls,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
         "stores": stores,
         "nodes": nodes,
         "key": key,
@@ -185,6 +220,43 @@ def serve(
     except StartError as error:
         refuse(str(error))
     sys.exit(status)
+
+
+CERT_HELP = """Make a certificate for a broker of your own, and the authority that signs it.
+
+The authority is made once and kept, so that clients have to be told of it once. Each call makes a
+new server certificate, for localhost, 127.0.0.1, ::1 and the names that are given.
+
+\b
+  busway cert
+  busway cert --out certs --name broker.example.com --name 10.0.0.7
+"""
+
+
+@app.command(cls=Command, help=CERT_HELP)
+def cert(
+    out: Annotated[
+        str, typer.Option(metavar="DIR", help="Folder for the files; made if it is not there.")
+    ] = "tls",
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="A name or address under which clients reach the broker; may be repeated.",
+        ),
+    ] = None,
+) -> None:
+    from pathlib import Path
+
+    from busway.runtime.certificates import CertificateError, CertificateFolder
+    from busway.runtime.trust import told
+
+    files = CertificateFolder(Path(out).resolve())
+    try:
+        files.make(name or [])
+    except CertificateError as error:
+        refuse(str(error))
+    print(told(files))
 
 
 @app.command(cls=Command)

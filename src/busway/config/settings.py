@@ -26,8 +26,15 @@ class Settings:
     """The folder of the catalog, the stores and the root key."""
     host: str = "127.0.0.1"
     port: int = 5672
-    """AMQP. 0 takes any free port."""
-    http_port: int = 5300
+    """AMQP, HTTP and TLS, as all ports (D-32). 0 takes any free port."""
+    http_port: int | None = 5300
+    """Where clients of Microsoft's emulator look for HTTP; None: no port of its own."""
+    tls_port: int | None = 5671
+    """Where clients look for AMQP in TLS; open while TLS is on. None: no port of its own."""
+    tls: bool = False
+    """Use the certificate of the data folder; made if there is none."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     stores: int = 2
     """Messaging stores; partitions are spread over them (D-14)."""
     nodes: int = 1
@@ -42,6 +49,8 @@ class Settings:
 class Configuration:
     settings: Settings
     entities: tuple[Declared, ...] = ()
+    chosen: frozenset[str] = frozenset()
+    """Settings that somebody wrote down; the others may give way where they cannot be had."""
 
 
 DEFAULTS = Settings()
@@ -50,9 +59,13 @@ IN_FILE = tuple(name for name in SETTING_NAMES if name != "config")
 RANGES = {
     "port": (0, 65_535),
     "http_port": (0, 65_535),
+    "tls_port": (0, 65_535),
     "stores": (1, STORES_MAX),
     "nodes": (1, NODES_MAX),
 }
+CAN_BE_OFF = ("http_port", "tls_port")
+FLAGS = ("memory", "tls")
+PATHS = ("data", "config", "tls_cert", "tls_key")
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off", ""}
 
@@ -81,7 +94,29 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         for name, value in _serve_table(document, file).items():
             values.setdefault(name, _convert(name, value, f"{file}: [serve]", name))
         entities = read_entities(document, file)
-    return Configuration(Settings(**values), entities)
+    settings = Settings(**values)
+    _check_tls(settings)
+    return Configuration(settings, entities, frozenset(values))
+
+
+def _check_tls(settings: Settings) -> None:
+    """What only makes sense together."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        given, missing = ("cert", "key") if settings.tls_key is None else ("key", "cert")
+        raise ConfigError(
+            f"--tls-{given} is given without --tls-{missing}. TLS needs both, or --tls for a "
+            "certificate that Busway makes itself."
+        )
+    if settings.tls and settings.tls_cert is not None:
+        raise ConfigError(
+            "--tls and --tls-cert are both given. --tls uses a certificate that Busway makes "
+            "itself; leave it out to use your own."
+        )
+    if settings.tls and settings.memory:
+        raise ConfigError(
+            "--tls keeps its certificate in the data folder, and with --memory there is none. Make "
+            "a certificate with 'busway cert', and give it with --tls-cert and --tls-key."
+        )
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str | None:
@@ -93,16 +128,18 @@ def _variable(name: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _convert(name: str, value: object, where: str, key: str) -> object:
-    if name == "memory":
+    if name in FLAGS:
         return _flag(value, where, key)
+    if name in CAN_BE_OFF and _is_off(value):
+        return None
     if name in RANGES:
-        return _number(value, where, key, *RANGES[name])
+        return _number(value, where, key, *RANGES[name], or_off=name in CAN_BE_OFF)
     if not isinstance(value, str | Path) or not str(value).strip():
         raise wrong_value(where, key, value, "a text that is not empty")
     if name == "key" and (len(str(value).split()) != 1 or len(str(value)) < 16):
         # The value itself is a secret: it is not shown.
         raise ConfigError(f"{where}: {key} must be one word of at least 16 characters.")
-    return Path(value) if name in ("data", "config") else str(value)
+    return Path(value) if name in PATHS else str(value)
 
 
 def _flag(value: object, where: str, key: str) -> bool:
@@ -113,14 +150,21 @@ def _flag(value: object, where: str, key: str) -> bool:
     raise wrong_value(where, key, value, "true or false")
 
 
-def _number(value: object, where: str, key: str, least: int, most: int) -> int:
+def _is_off(value: object) -> bool:
+    return value is False or (isinstance(value, str) and value.strip().lower() == "off")
+
+
+def _number(
+    value: object, where: str, key: str, least: int, most: int, *, or_off: bool = False
+) -> int:
     number: int | None = None
     if isinstance(value, int) and not isinstance(value, bool):
         number = value
     elif isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
         number = int(value.strip()) if len(value.strip()) < 10 else None
     if number is None or not least <= number <= most:
-        raise wrong_value(where, key, value, f"a whole number from {least} to {most}")
+        allowed = f"a whole number from {least} to {most}"
+        raise wrong_value(where, key, value, f"{allowed}, or off" if or_off else allowed)
     return number
 
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from busway.http import replies
+from busway.http import replies, websocket
 from busway.http.calls import Call
 from busway.http.replies import HttpError
 from busway.http.services import Services
@@ -48,6 +48,10 @@ class HttpServer:
             max_line_size=LINE_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
         )
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._server.connections)
 
     def protocol(self) -> asyncio.Protocol:
         """For one connection that was accepted."""
@@ -87,7 +91,7 @@ class HttpServer:
 
 def rooms() -> Mapping[Kind, Room]:
     """Who answers what."""
-    return dict.fromkeys(Kind, nobody)
+    return dict.fromkeys(Kind, nobody) | {Kind.WEBSOCKET: websocket.answer}
 
 
 async def nobody(call: Call) -> web.StreamResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,5 +37,7 @@ class Services:
     """The namespace that a host name means; the default one for names that nobody has claimed."""
     gateways: Callable[[], Sequence[Gateway]]
     stores: Callable[[], Sequence[Store]]
+    amqp: Callable[[], asyncio.Protocol]
+    """What takes the bytes of a WebSocket, as it takes those of a socket that speaks AMQP."""
     allow_faults: bool = False
     """Whether clients with the right to manage may make stores ill (`--allow-faults`)."""

@@ -5,6 +5,7 @@
 | `busway.lock` | held by the process that uses the folder; there can be one |
 | `catalog.db` | namespaces, entities, access rules, and which stores there are |
 | `store-0.db`, `store-1.db`, ... | the messaging stores |
+| `tls/` | the certificate of `--tls`, and the authority that signed it |
 | `root.key` | the key of the rule RootManageSharedAccessKey; only its owner can read it |
 """
 
@@ -58,6 +59,10 @@ class DataFolder:
 
     def store(self, position: int) -> Path:
         return self.path / f"store-{position}.db"
+
+    @property
+    def tls(self) -> Path:
+        return self.path / "tls"
 
     def root_key(self) -> str:
         """Made at first start, the same ever after."""

@@ -11,8 +11,11 @@ import asyncio
 import base64
 import logging
 import os
+import socket
+import ssl
 from collections.abc import Awaitable
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from busway.cluster import declared
@@ -29,7 +32,12 @@ from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
 from busway.runtime.data_folder import DataFolder, StartError
 from busway.runtime.host import Host
 from busway.runtime.listener import Listener, ListenerLimits
+from busway.runtime.ports import Ports, open_ports
 from busway.runtime.stores import NodeStore, open_stores, until_serving
+
+if TYPE_CHECKING:
+    from busway.http.server import HttpServer
+    from busway.http.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +56,9 @@ class Node:
     def __init__(self, configuration: Configuration) -> None:
         self.settings = configuration.settings
         self.stores: list[NodeStore] = []
-        self.port = 0
+        self.ports = Ports(main=0)
+        self.has_tls = False
+        self._configuration = configuration
         self._declared = configuration.entities
         self._folder: DataFolder | None = None
         self._catalogs: Catalogs | None = None
@@ -56,12 +66,20 @@ class Node:
         self._key = ""
 
     @property
+    def port(self) -> int:
+        return self.ports.main
+
+    @property
     def connection_string(self) -> str:
-        """For the Azure SDKs; plain TCP, as with Microsoft's emulator."""
+        """For the Azure SDKs; without TLS, as with Microsoft's emulator."""
+        return f"{self.tls_connection_string}UseDevelopmentEmulator=true;"
+
+    @property
+    def tls_connection_string(self) -> str:
         host = "localhost" if self.settings.host in EVERYWHERE else self.settings.host
         return (
             f"Endpoint=sb://{host}:{self.port};SharedAccessKeyName={ROOT_RULE_NAME};"
-            f"SharedAccessKey={self._key};UseDevelopmentEmulator=true;"
+            f"SharedAccessKey={self._key};"
         )
 
     # --- up ----------------------------------------------------------------------------------
@@ -73,6 +91,7 @@ class Node:
             self._folder = DataFolder(settings.data)
             self._folder.take()
         self._key = settings.key or self._own_key()
+        tls = self._tls()
         host = Host(asyncio.get_running_loop())
         try:
             catalogs = Catalogs.open(
@@ -98,19 +117,55 @@ class Node:
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
         namespaces = Namespaces(host, catalogs, owners)
         sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
-        self._listener = Listener(
+        self._listener = listener = Listener(
             host,
-            namespaces.connect,
+            lambda peer, on_output: namespaces.connect(peer, on_output, encrypted=peer.encrypted),
             limits=ListenerLimits(sockets_max=sockets_max),
             over_budget=namespaces.over_budget,
+            tls=tls,
+            load_http=lambda: self._load_http(host, namespaces, listener),
         )
-        try:
-            self.port = await self._listener.open(settings.host, settings.port)
-        except (OSError, OverflowError) as error:
-            raise StartError(
-                f"Port {settings.port} of {settings.host} cannot be listened on: "
-                f"{reason_of(error)}. Choose another one with --port; 0 takes any that is free."
-            ) from error
+        self.has_tls = tls is not None
+        self.ports = await open_ports(listener, self._configuration, has_tls=self.has_tls)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        settings = self.settings
+        certificate, key = settings.tls_cert, settings.tls_key
+        if not settings.tls and certificate is None:
+            return None
+        from busway.runtime.tls import own_certificate, server_context
+
+        if settings.tls:
+            assert self._folder is not None
+            names = [socket.gethostname()]
+            if settings.host not in EVERYWHERE:
+                names.append(settings.host)
+            certificate, key = own_certificate(self._folder.tls, names)
+        assert certificate is not None
+        assert key is not None
+        return server_context(certificate, key)
+
+    async def _load_http(
+        self, host: Host, namespaces: Namespaces, listener: Listener
+    ) -> HttpServer:
+        """At the first request (D-33), in a thread: AMQP must not wait for what it does not use."""
+
+        def imported() -> tuple[type[HttpServer], type[Services]]:
+            from busway.http.server import HttpServer
+            from busway.http.services import Services
+
+            return HttpServer, Services
+
+        make_server, make_services = await asyncio.to_thread(imported)
+        return make_server(
+            make_services(
+                host=host,
+                gateway_of=namespaces.gateway_of,
+                gateways=namespaces.gateways,
+                stores=lambda: self.stores,
+                amqp=listener.wire_in_http,
+            )
+        )
 
     def _own_key(self) -> str:
         if self._folder is not None:
@@ -153,9 +208,3 @@ async def within(stopping: Awaitable[None], name: str) -> None:
         await asyncio.wait_for(stopping, LAST_COMMITS_S)
     except TimeoutError:
         log.error("ending without %s, which does not answer", name)
-
-
-def reason_of(error: Exception) -> str:
-    """A system error in words; asyncio wraps them in texts of its own."""
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if number else str(error)

@@ -51,9 +51,19 @@ async def serve(configuration: Configuration) -> int:
 
 
 def announce(node: Node) -> None:
-    """For scripts as well: the connection string, then a last line that begins with `ready`."""
+    """For scripts as well: the connection string first, and a last line that begins with `ready`.
+
+    With TLS, between them, the one for clients that are to use it.
+    """
     print(node.connection_string)
-    print(f"ready on {node.settings.host}:{node.port}", flush=True)
+    if node.has_tls:
+        print(node.tls_connection_string)
+    also = [str(port) for port in (node.ports.http, node.ports.tls) if port is not None]
+    print(
+        f"ready on {node.settings.host}:{node.port}"
+        + (f", also on {' and '.join(also)}" if also else ""),
+        flush=True,
+    )
 
 
 def watch_signals(stop: asyncio.Event) -> None:

@@ -50,6 +50,8 @@ class Server:
         self.port = 0
         """A free one, kept from the first start on."""
         self.connection_string = ""
+        self.tls_connection_string = ""
+        """For clients that insist on TLS, if `arguments` switch it on."""
         self._config = config + "".join(
             [_queue_table(name, partitioned=False) for name in queues]
             + [_queue_table(name, partitioned=True) for name in partitioned]
@@ -131,7 +133,9 @@ class Server:
         assert self._folder is not None, "start it first"
         where = ["--memory"] if self.data is None else ["--data", str(self.data)]
         config = str(Path(self._folder.name, "busway.toml"))
-        options = [*where, "--port", str(self.port), "--config", config, *self._arguments]
+        # This port takes everything, and the usual ones may be another server's.
+        ports = ["--port", str(self.port), "--http-port", "off", "--tls-port", "off"]
+        options = [*where, *ports, "--config", config, *self._arguments]
         return [sys.executable, "-m", "busway", "serve", *options]
 
     @property
@@ -178,9 +182,11 @@ class Server:
                 raise self._error(f"the server was not ready within {READY_S:.0f} s") from None
             if line is None:
                 raise self._error(f"the server ended with status {process.wait()}")
-            if line.startswith("Endpoint="):
+            if line.startswith("Endpoint=") and "UseDevelopmentEmulator=true" in line:
                 self.connection_string = line
                 self.port = _port_of(line)
+            elif line.startswith("Endpoint="):
+                self.tls_connection_string = line
             elif line.startswith("ready"):
                 return
 

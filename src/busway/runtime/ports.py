@@ -1,0 +1,67 @@
+"""Which ports a node listens on.
+
+All of them take the same (D-32); the others are where clients look that cannot be told of the first
+one. A port that somebody asked for must be had. One that nobody asked for is left to whoever has it
+already, and with `--port 0`, which is for many brokers on one machine, none of these is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+
+from busway.config import Configuration
+from busway.runtime.data_folder import StartError
+from busway.runtime.listener import Listener
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    main: int
+    http: int | None = None
+    tls: int | None = None
+
+
+async def open_ports(listener: Listener, configuration: Configuration, *, has_tls: bool) -> Ports:
+    """Raises `StartError` if one that was asked for cannot be had."""
+    settings = configuration.settings
+    main = await _must_open(listener, settings.host, settings.port, "--port")
+    opened = {settings.port: main}
+
+    async def also(name: str, port: int | None) -> int | None:
+        if port is None or (name not in configuration.chosen and settings.port == 0):
+            return None
+        if port in opened and port != 0:
+            return opened[port]
+        flag = f"--{name.replace('_', '-')}"
+        try:
+            opened[port] = await _must_open(listener, settings.host, port, flag)
+        except StartError as error:
+            if name in configuration.chosen:
+                raise
+            log.warning("%s Going on without: port %d takes the same.", error, main)
+            return None
+        return opened[port]
+
+    http = await also("http_port", settings.http_port)
+    tls = await also("tls_port", settings.tls_port if has_tls else None)
+    return Ports(main=main, http=http, tls=tls)
+
+
+async def _must_open(listener: Listener, address: str, port: int, flag: str) -> int:
+    try:
+        return await listener.open(address, port)
+    except (OSError, OverflowError) as error:
+        raise StartError(
+            f"Port {port} of {address} cannot be listened on: {reason_of(error)}. "
+            f"Choose another one with {flag}; 0 takes any that is free."
+        ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """A system error in words."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number and number > 0 else str(error)
