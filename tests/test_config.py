@@ -505,6 +505,7 @@ class TestRoundTrips:
         default_ttl_ms=st.none() | st.integers(1, 10**12),
         dead_lettering_on_expiration=st.booleans(),
         max_size_mb=st.sampled_from([1024, 2048, 3072, 4096, 5120]),
+        max_message_size_kb=st.just(256),
         duplicate_window_ms=st.integers(20_000, 7 * DAY_MS),
         status=st.sampled_from(EntityStatus),
         user_metadata=st.none()

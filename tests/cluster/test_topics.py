@@ -31,7 +31,6 @@ from busway.model.errors import (
     ARGUMENT_ERROR,
     ENTITY_ALREADY_EXISTS,
     ENTITY_COUNT_EXCEEDED,
-    INVALID_OPERATION,
     NAME_INVALID,
     NOT_FOUND,
     PROPERTY_IMMUTABLE,
@@ -139,14 +138,6 @@ class TestTopics:
     def test_that_are_partitioned_have_no_order(self, topic: Topic) -> None:
         """DFT."""
         assert not topic.support_ordering
-
-    def test_are_not_in_the_basic_tier(self, catalog: Catalog) -> None:
-        catalog._namespace = replace(catalog._namespace, tier=Tier.BASIC)
-        refused(INVALID_OPERATION, catalog.create_topic, Topic(path="t"))
-        error = refused(
-            PROPERTY_INVALID, catalog.create_queue, Queue(path="q", requires_session=True)
-        )
-        assert "the tier of the namespace does not have it" in error.text
 
     def test_take_their_subscriptions_with_them(
         self, catalog: Catalog, file: Path, topic: Topic, audit: Subscription

@@ -26,7 +26,7 @@ DEFAULTS = {
     # Service's name: queue, topic, subscription (... where it has none)
     "LockDuration": (MINUTE_MS, ..., MINUTE_MS),
     "MaxSizeInMegabytes": (1024, 1024, ...),
-    "MaxMessageSizeInKilobytes": (256, 256, ...),
+    "MaxMessageSizeInKilobytes": (None, None, ...),  # as the tier has it (LIM-1)
     "RequiresDuplicateDetection": (False, False, ...),
     "DuplicateDetectionHistoryTimeWindow": (10 * MINUTE_MS, 10 * MINUTE_MS, ...),
     "RequiresSession": (False, ..., False),
@@ -35,7 +35,7 @@ DEFAULTS = {
     "DeadLetteringOnFilterEvaluationExceptions": (..., ..., True),
     "MaxDeliveryCount": (10, ..., 10),
     "EnableBatchedOperations": (True, True, True),
-    "EnablePartitioning": (False, False, ...),
+    "EnablePartitioning": (None, None, ...),  # as the namespace has it (P-13, P-14)
     "EnableExpress": (False, False, ...),
     "SupportOrdering": (True, True, ...),
     "Status": (EntityStatus.ACTIVE,) * 3,

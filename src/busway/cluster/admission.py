@@ -1,13 +1,15 @@
-"""Whether an entity may come into a namespace, beyond what it says of itself: names, quotas and
-destinations (NAM-2, P-16, LIM-6, FWD-1).
+"""Whether and as what an entity may come into a namespace, beyond what it says of itself: names,
+quotas, destinations, partitions (NAM-2, P-13, P-14, P-16, LIM-6, FWD-1).
 
 Each check raises `BusError`, and then nothing has changed.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from busway.cluster.entity_index import EntityIndex
-from busway.model.entities import Entity, Namespace, Queue, Subscription, Topic
+from busway.model.entities import Entity, Namespace, Queue, Subscription, Topic, partitions_of
 from busway.model.errors import (
     ENTITY_ALREADY_EXISTS,
     ENTITY_COUNT_EXCEEDED,
@@ -15,8 +17,47 @@ from busway.model.errors import (
     TOPIC_COUNT_EXCEEDED,
     BusError,
 )
-from busway.model.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TIERS
-from busway.model.properties import FORWARDS, refused
+from busway.model.limits import KIB, SUBSCRIPTIONS_PER_TOPIC_MAX, TIERS
+from busway.model.properties import FORWARDS, PARTITIONING, AnyEntity, refused
+
+
+def completed(
+    namespace: Namespace, description: AnyEntity, old: AnyEntity | None = None
+) -> AnyEntity:
+    """The description with what it leaves to the namespace, or to the entity that it changes."""
+    if isinstance(description, Subscription):
+        return description
+    assert not isinstance(old, Subscription)
+    partitioning, size_kb = description.enable_partitioning, description.max_message_size_kb
+    if old is not None:
+        partitioning = old.enable_partitioning if partitioning is None else partitioning
+        size_kb = old.max_message_size_kb if size_kb is None else size_kb
+    else:
+        partitioning = _partitioning(namespace, description)
+        if size_kb is None:
+            size_kb = TIERS[namespace.tier].message_max_bytes // KIB
+    return replace(description, enable_partitioning=partitioning, max_message_size_kb=size_kb)
+
+
+def _partitioning(namespace: Namespace, description: Queue | Topic) -> bool:
+    stated = description.enable_partitioning
+    if namespace.partitions > 1:  # P-14
+        if stated is False:
+            raise refused(
+                description,
+                PARTITIONING,
+                f"all queues and topics of the namespace '{namespace.name}' are partitioned; leave "
+                "it out, or set it to true",
+            )
+        return True
+    if not TIERS[namespace.tier].entity_partitioning:  # P-13
+        return False
+    return bool(stated)
+
+
+def partitions_in(namespace: Namespace, enable_partitioning: bool | None) -> int:
+    """Of a new entity (P-2, P-12, P-14)."""
+    return namespace.partitions if namespace.partitions > 1 else partitions_of(enable_partitioning)
 
 
 def check_topics(namespace: Namespace, description: Topic | Subscription) -> None:
@@ -52,11 +93,15 @@ def check_forwards(index: EntityIndex, entity: Entity, old: Entity | None = None
 def check_quota(index: EntityIndex, namespace: Namespace, description: Queue | Topic) -> None:
     """P-16. Subscriptions are counted by topic (LIM-6)."""
     tier = TIERS[namespace.tier]
-    there = list(index.queues_and_topics())
-    counts = [("entities", tier.entities_max, len(there))]
+    counts = [("entities", tier.entities_max, index.queue_count + index.topic_count)]
     if description.enable_partitioning:
-        partitioned = sum(each.enable_partitioning for each in there)
-        counts.append(("partitioned queues and topics", tier.partitioned_entities_max, partitioned))
+        counts.append(
+            (
+                "partitioned queues and topics",
+                tier.partitioned_entities_max,
+                index.partitioned_count,
+            )
+        )
     for counted, limit, count in counts:
         if limit is not None and count >= limit:
             raise BusError(

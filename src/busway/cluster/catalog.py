@@ -20,6 +20,8 @@ from busway.cluster.admission import (
     check_quota,
     check_subscription_quota,
     check_topics,
+    completed,
+    partitions_in,
 )
 from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
 from busway.cluster.entity_index import EntityIndex
@@ -36,10 +38,9 @@ from busway.model.entities import (
     Rule,
     Subscription,
     Topic,
-    partitions_of,
 )
 from busway.model.errors import ARGUMENT_ERROR, NOT_FOUND, SERVER_BUSY, BusError
-from busway.model.limits import ACCESS_RULES_MAX, TIERS
+from busway.model.limits import ACCESS_RULES_MAX
 from busway.model.names import NAMESPACE_NAME, SUBSCRIPTIONS_NODE, check_name, name_key
 from busway.model.partitioning import place
 from busway.model.properties import AnyEntity, check_update, normalise, validate
@@ -157,14 +158,11 @@ class Catalog(EntityIndex):
 
     def _create(self, description: AnyEntity, now_ms: int) -> AnyEntity:
         assert not isinstance(description, Subscription)
-        tier = TIERS[self._namespace.tier]
-        if not tier.entity_partitioning:
-            description = replace(description, enable_partitioning=False)  # P-13
-        description = self._checked(description)
+        description = self._checked(completed(self._namespace, description))
         check_quota(self, self._namespace, description)
         if not self.stores.well:
             raise BusError(SERVER_BUSY, refused=True)
-        partitions = partitions_of(description.enable_partitioning)
+        partitions = partitions_in(self._namespace, description.enable_partitioning)
         entity = replace(
             description,
             version=1,
@@ -224,7 +222,7 @@ class Catalog(EntityIndex):
             or description.incarnation not in (0, old.incarnation)
         ):
             raise BusError(NOT_FOUND, uri=description.path)
-        description = normalise(description)
+        description = normalise(completed(self._namespace, description, old))
         check_update(old, description, self._namespace.tier)
         check_forwards(self, description, old)
         kept: dict[str, Any] = {
@@ -338,6 +336,11 @@ class Catalog(EntityIndex):
     def touch(self, incarnation: int, now_ms: int) -> None:
         """The entity is in use. Costs nothing where AutoDeleteOnIdle is not set."""
         self._idleness.touch(incarnation, now_ms)
+
+    @property
+    def some_may_go(self) -> bool:
+        """Whether there is any entity that goes when nobody uses it."""
+        return bool(self._idleness.watched())
 
     def delete_idle(
         self, now_ms: int, in_use: Callable[[Entity], bool] = lambda entity: False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from sys import intern
 from typing import Any
 
 from busway.model.entities import (
@@ -62,7 +63,7 @@ def description_of(record: Entity | Namespace) -> str:
 
 def entity_of_row(kind: str, path: str, incarnation: int, version: int, description: str) -> Entity:
     values = json.loads(description)
-    values["placement"] = tuple(values["placement"])
+    values["placement"] = tuple(map(intern, values["placement"]))  # shared by ten thousand
     values["status"] = EntityStatus(values["status"])
     if "authorization_rules" in values:
         values["authorization_rules"] = _access_rules(values["authorization_rules"])

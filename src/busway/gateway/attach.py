@@ -26,7 +26,7 @@ from busway.model.errors import (
     SESSION_REQUIRED,
     BusError,
 )
-from busway.model.limits import KIB, TIERS
+from busway.model.limits import TIERS
 from busway.model.names import Address, parse_address
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _attach_sender(connection: GatewayConnection, link: Link, address: Address) 
     destination = _transfer_destination(connection, link, properties)
     sender = SenderEndpoint(connection, link, entity, address, destination)
     connection.keep(sender)
-    limit = entity.max_message_size_kb * KIB
+    limit = entity.max_message_size_bytes
     # Go takes a ulong here; Python, Java and Go size their batches by it (amqp.md 7.2).
     properties["com.microsoft:max-message-batch-size"] = ULong(limit)
     link.accept(max_message_size=limit, properties=properties)

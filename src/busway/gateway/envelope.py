@@ -104,7 +104,7 @@ def read_one(payload: bytes, entity: Destination, host: Host) -> tuple[Message, 
         sections.group_id,
         sections.partition_key,
         sections.message_id,
-        detects and entity.enable_partitioning,
+        detects and bool(entity.enable_partitioning),
     )
     bare = sections.bare
     if sections.message_id is None:

@@ -35,23 +35,12 @@ class IdleEntities:
             self._gateway.catalog.touch(entity.incarnation, self._gateway.host.now_ms())
 
     def start(self) -> None:
-        if self._some_may_go():
+        if self._gateway.catalog.some_may_go:
             self._arm()
 
     def expect(self, entity: Entity) -> None:
         if entity.auto_delete_on_idle_ms is not None:
             self._arm()
-
-    def _some_may_go(self) -> bool:
-        catalog = self._gateway.catalog
-        return any(
-            each.auto_delete_on_idle_ms is not None
-            or (
-                isinstance(each, Topic)
-                and any(one.auto_delete_on_idle_ms for one in catalog.subscriptions(each))
-            )
-            for each in catalog.queues_and_topics()
-        )
 
     def _arm(self) -> None:
         if self._timer is None:

@@ -23,7 +23,7 @@ from busway.model.errors import (
     SESSION_LOCK_LOST,
     BusError,
 )
-from busway.model.limits import KIB, TIERS
+from busway.model.limits import TIERS
 from busway.model.message import Message, partition_of
 from busway.model.partitioning import partition_of_key
 

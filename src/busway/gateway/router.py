@@ -33,7 +33,7 @@ def is_partitioned(entity: Entity) -> bool:
     """A subscription is as its topic is."""
     if isinstance(entity, Subscription):
         return len(entity.placement) > 1
-    return entity.enable_partitioning
+    return bool(entity.enable_partitioning)
 
 
 class Owner(Protocol):

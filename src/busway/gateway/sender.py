@@ -30,7 +30,6 @@ from busway.model.errors import (
     TIMEOUT,
     BusError,
 )
-from busway.model.limits import KIB
 from busway.model.names import Address
 from busway.model.partitioning import partition_of_key
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -188,7 +187,7 @@ class SenderEndpoint:
         """The link stays: only this message is refused."""
         self.gateway.at_turn_end(self)
         if not settled:
-            limit = self.entity.max_message_size_kb * KIB
+            limit = self.entity.max_message_size_bytes
             self._reject(
                 delivery_id,
                 BusError(

@@ -20,7 +20,6 @@ from busway.model.errors import (
     SESSION_NOT_FOUND,
     BusError,
 )
-from busway.model.limits import KIB
 
 log = logging.getLogger("busway.gateway")
 
@@ -52,7 +51,7 @@ def _state_bytes_max(call: Call) -> int:
         entity = call.gateway.catalog.get(entity.topic_incarnation)
     if not isinstance(entity, Queue | Topic):
         raise BusError(NOT_FOUND, uri=call.entity.path)
-    return entity.max_message_size_kb * KIB
+    return entity.max_message_size_bytes
 
 
 def get_session_state(call: Call) -> None:

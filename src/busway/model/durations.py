@@ -23,6 +23,11 @@ _ISO = re.compile(
     r"(?P<time>T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?)",
     re.IGNORECASE,
 )
+_TIMESPAN = re.compile(
+    r"(?:(?P<days>\d{1,8})\.)?(?P<hours>[01]?\d|2[0-3]):(?P<minutes>[0-5]?\d):"
+    r"(?P<seconds>[0-5]?\d)(?:\.(?P<fraction>\d{1,7}))?",
+    re.ASCII,
+)
 _SHORT_UNITS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 _SHORT_PART = re.compile(r"(\d+)\s*(ms|s|m|h|d)\s*", re.IGNORECASE)
 
@@ -80,6 +85,20 @@ def format_iso(span_ms: int | None) -> str:
     elif seconds or not (date or time):
         time += f"{seconds}S"
     return f"P{date}" + (f"T{time}" if time else "")
+
+
+def parse_timespan(text: str) -> int:
+    """Milliseconds of a .NET TimeSpan, `[d.]hh:mm:ss[.fffffff]`; `ValueError` if it is not one."""
+    match = _TIMESPAN.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a time span such as 00:01:30 or 1.00:00:00")
+    return (
+        int(match["days"] or 0) * DAY_MS
+        + int(match["hours"]) * HOUR_MS
+        + int(match["minutes"]) * MINUTE_MS
+        + int(match["seconds"]) * SECOND_MS
+        + int((match["fraction"] or "")[:3].ljust(3, "0"))
+    )
 
 
 def format_timespan(span_ms: int) -> str:

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from busway.model.durations import MINUTE_MS
-from busway.model.limits import DEFAULT_TIER, KIB, MIB, PARTITIONS_OF_PARTITIONED, Tier
+from busway.model.limits import (
+    DEFAULT_TIER,
+    KIB,
+    MIB,
+    PARTITIONS_OF_PARTITIONED,
+    TIERS,
+    Tier,
+)
 from busway.model.names import SUBSCRIPTIONS_NODE, name_key
 
 
@@ -82,7 +89,9 @@ class Queue:
     created_ms: int = 0
     updated_ms: int = 0
 
-    enable_partitioning: bool = False
+    enable_partitioning: bool | None = None
+    """None in a description: as the namespace has it (P-13, P-14). What the catalog gives is
+    never None."""
     lock_duration_ms: int = MINUTE_MS
     max_delivery_count: int = 10
     default_ttl_ms: int | None = None
@@ -90,7 +99,8 @@ class Queue:
     dead_lettering_on_expiration: bool = False
     max_size_mb: int = 1024
     """Of each partition (D-17)."""
-    max_message_size_kb: int = 256
+    max_message_size_kb: int | None = None
+    """None in a description: as the tier has it (LIM-1)."""
     requires_session: bool = False
     requires_duplicate_detection: bool = False
     duplicate_window_ms: int = 10 * MINUTE_MS
@@ -117,7 +127,7 @@ class Queue:
 
     @property
     def max_message_size_bytes(self) -> int:
-        return self.max_message_size_kb * KIB
+        return _message_size_bytes(self.max_message_size_kb)
 
     @property
     def partitions(self) -> int:
@@ -142,10 +152,10 @@ class Topic:
     created_ms: int = 0
     updated_ms: int = 0
 
-    enable_partitioning: bool = False
+    enable_partitioning: bool | None = None
     default_ttl_ms: int | None = None
     max_size_mb: int = 1024
-    max_message_size_kb: int = 256
+    max_message_size_kb: int | None = None
     requires_duplicate_detection: bool = False
     duplicate_window_ms: int = 10 * MINUTE_MS
     enable_batched_operations: bool = True
@@ -165,6 +175,10 @@ class Topic:
     @property
     def max_size_bytes(self) -> int:
         return self.max_size_mb * MIB
+
+    @property
+    def max_message_size_bytes(self) -> int:
+        return _message_size_bytes(self.max_message_size_kb)
 
     @property
     def partitions(self) -> int:
@@ -213,9 +227,15 @@ class Subscription:
         return name_key(self.path)
 
 
-def partitions_of(enable_partitioning: bool) -> int:
+def partitions_of(enable_partitioning: bool | None) -> int:
     """How many partitions a new entity gets outside Premium (P-2, P-12)."""
     return PARTITIONS_OF_PARTITIONED if enable_partitioning else 1
+
+
+def _message_size_bytes(max_message_size_kb: int | None) -> int:
+    if max_message_size_kb is None:
+        return TIERS[DEFAULT_TIER].message_max_bytes
+    return max_message_size_kb * KIB
 
 
 Entity = Queue | Topic | Subscription

@@ -86,6 +86,7 @@ class TierLimits:
     duplicate_detection: bool = True
     transactions: bool = True
     """TXN-7."""
+    forwarding: bool = True
     entity_partitioning: bool = True
     """Whether EnablePartitioning has an effect (P-13)."""
     namespace_partitions: tuple[int, ...] = (1,)
@@ -106,6 +107,7 @@ _BASIC = TierLimits(
     sessions=False,
     duplicate_detection=False,
     transactions=False,
+    forwarding=False,
 )
 _STANDARD = TierLimits(
     message_max_bytes=256 * KIB,

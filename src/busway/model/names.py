@@ -52,15 +52,19 @@ class NameRule:
     slashes: bool = False
     also: frozenset[str] = frozenset()
     """Names that are legal although they break the pattern, in lower case."""
+    label: bool = False
+    """Whether it must be able to begin a host name."""
 
 
 QUEUE_NAME = NameRule("queue", 260, slashes=True)
 TOPIC_NAME = NameRule("topic", 260, slashes=True)
 SUBSCRIPTION_NAME = NameRule("subscription", 50)
 RULE_NAME = NameRule("rule", 50, also=frozenset({DEFAULT_RULE.lower()}))
-NAMESPACE_NAME = NameRule("namespace", 50)
+NAMESPACE_NAME = NameRule("namespace", 50, label=True)
+LOCALHOST = "localhost"
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9._/-]")
+_FOREIGN_IN_LABEL = re.compile(r"[^A-Za-z0-9-]")
 _ALPHANUMERIC = re.compile(r"[A-Za-z0-9]")
 
 
@@ -73,16 +77,22 @@ def check_name(rule: NameRule, name: str) -> None:
 
 def _objection(rule: NameRule, name: str) -> str | None:
     letters = "letters, digits, '.', '-', '_'" + (" and '/'" if rule.slashes else "")
+    if rule.label:
+        letters = "letters, digits and '-'"
     if not name:
         return "it is empty"
     if len(name) > rule.max_chars:
         return f"it has {len(name)} characters and at most {rule.max_chars} are allowed"
-    foreign = _FOREIGN.search(name)
+    foreign = (_FOREIGN_IN_LABEL if rule.label else _FOREIGN).search(name)
     if foreign is not None or (not rule.slashes and "/" in name):
         culprit = foreign.group() if foreign is not None else "/"
         return f"it contains {culprit!r} and only {letters} are allowed"
     if not _ALPHANUMERIC.match(name[0]) or not _ALPHANUMERIC.match(name[-1]):
         return "it must start and end with a letter or a digit"
+    if rule.label and name[0].isdigit():
+        return "it must start with a letter"  # or 127.0.0.1 might be one
+    if rule.label and name.lower() == LOCALHOST:
+        return "that name means the default namespace"
     segments = name.lower().split("/")
     if "" in segments:
         return "it contains an empty part between two '/'"

@@ -110,6 +110,7 @@ PROPERTIES = (
 )
 
 FORWARDS = tuple(row for row in PROPERTIES if row.kind is Kind.PATH)
+PARTITIONING = next(row for row in PROPERTIES if row.field == "enable_partitioning")
 
 STATUSES = {
     Queue: tuple(EntityStatus),
@@ -190,12 +191,14 @@ def _objection(
     offered = {
         "requires_session": tier.sessions,
         "requires_duplicate_detection": tier.duplicate_detection,
+        "forward_to": tier.forwarding,
+        "forward_dead_letters_to": tier.forwarding,
     }
-    if value is True and not offered.get(row.field, True):
+    if value and not offered.get(row.field, True):
         return "the tier of the namespace does not have it"
     if row.field == "max_size_mb" and value not in tier.entity_sizes_mb:
         return f"it may be {_either(tier.entity_sizes_mb)}"
-    if row.field == "max_message_size_kb":
+    if row.field == "max_message_size_kb" and value is not None:
         least, most = tier.message_max_kb_choice
         if not least <= int(str(value)) <= most:
             return f"it must be {least}" if least == most else f"it must be {least} to {most}"
@@ -228,11 +231,14 @@ def _either(choices: Iterator[str] | tuple[int, ...]) -> str:
 
 
 def changed_immutable(old: Entity, new: Entity) -> tuple[Property, ...]:
-    """The properties that differ although they are fixed at creation (P-10, SES-1, DUP-1)."""
+    """The properties that differ although they are fixed at creation (P-10, SES-1, DUP-1). One that
+    the new description leaves open does not."""
     return tuple(
         row
         for row in properties_of(type(old))
-        if not row.mutable and getattr(old, row.field) != getattr(new, row.field)
+        if not row.mutable
+        and getattr(new, row.field) is not None
+        and getattr(old, row.field) != getattr(new, row.field)
     )
 
 
