@@ -53,7 +53,15 @@ def description_of(record: Entity | Namespace) -> str:
             value = value.value
         elif each.name == "authorization_rules":
             value = [
-                [rule.name, rule.rights, rule.primary_key, rule.secondary_key] for rule in value
+                [
+                    rule.name,
+                    rule.rights,
+                    rule.primary_key,
+                    rule.secondary_key,
+                    rule.created_ms,
+                    rule.updated_ms,
+                ]
+                for rule in value
             ]
         values[each.name] = value
     for name in ("name",) if isinstance(record, Namespace) else IN_COLUMNS:
@@ -81,10 +89,8 @@ def namespace_of_row(name: str, description: str) -> Namespace:
 
 
 def _access_rules(rows: list[list[Any]]) -> tuple[AuthorizationRule, ...]:
-    return tuple(
-        AuthorizationRule(name, tuple(rights), primary_key, secondary_key)
-        for name, rights, primary_key, secondary_key in rows
-    )
+    """Rows of older versions have no times."""
+    return tuple(AuthorizationRule(name, tuple(rights), *rest) for name, rights, *rest in rows)
 
 
 # Rules of subscriptions
@@ -96,6 +102,8 @@ def description_of_rule(rule: Rule) -> str:
         "action": rule.action,
         "created_ms": rule.created_ms,
     }
+    if rule.action_parameters:
+        values["action_parameters"] = _packed(rule.action_parameters)
     match rule.filter:
         case CorrelationFilter() as correlation:
             conditions = {
@@ -129,6 +137,7 @@ def rule_of_row(description: str) -> Rule:
         name=values["name"],
         filter=wanted,
         action=values["action"],
+        action_parameters=_unpacked(values.get("action_parameters", "")),
         created_ms=values["created_ms"],
     )
 

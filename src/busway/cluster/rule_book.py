@@ -157,7 +157,8 @@ def _prepared(rule: Rule, now_ms: int) -> Rule:
         case SqlFilter(expression, parameters):
             values = {name: _in_amqp(rule, value) for name, value in parameters.items()}
             rule = replace(rule, filter=SqlFilter(expression, values))
-    rule = replace(rule, action=rule.action or None, created_ms=now_ms)
+    values = {name: _in_amqp(rule, value) for name, value in rule.action_parameters.items()}
+    rule = replace(rule, action=rule.action or None, action_parameters=values, created_ms=now_ms)
     check_rule(rule)
     return rule
 

@@ -70,7 +70,8 @@ def compile_rule(rule: Rule, new_id: NewIdSource) -> CompiledRule:
     action = None
     if rule.action is not None:
         try:
-            action = Action(parse_action(rule.action), Compiler(new_id))
+            compiler = Compiler(new_id, rule.action_parameters)
+            action = Action(parse_action(rule.action), compiler)
         except (FilterSyntaxError, ParameterError, FilterError) as problem:
             raise _refused(rule, "SQL action", problem) from None
     match rule.filter:

@@ -53,6 +53,8 @@ class AuthorizationRule:
     rights: tuple[str, ...]
     primary_key: str = field(repr=False)
     secondary_key: str | None = field(default=None, repr=False)
+    created_ms: int = 0
+    updated_ms: int = 0
 
 
 ROOT_RULE_NAME = "RootManageSharedAccessKey"
@@ -285,4 +287,5 @@ class Rule:
     filter: RuleFilter = field(default_factory=TrueFilter)
     action: str | None = None
     """An SQL action, None for none."""
+    action_parameters: Mapping[str, object] = field(default_factory=dict)
     created_ms: int = 0
