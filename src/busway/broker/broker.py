@@ -246,6 +246,11 @@ class Broker:
             return {}
         return {kind: each.committed.copy() for kind, each in found.sub_queues.items()}
 
+    def size_bytes(self, incarnation: int, partition: int) -> int:
+        """What counts against its quota there (D-17); a topic's with all of its subscriptions."""
+        found = self._partitions.get((incarnation, partition))
+        return 0 if found is None else found.tally.bytes
+
     def movements(self, incarnation: int, partition: int) -> dict[SubQueueKind, Movements]:
         """What was counted since the process started, by the sub-queues that were used."""
         return self._movements.get((incarnation, partition), {})

@@ -171,6 +171,7 @@ class Gateway:
         if after is None:
             kind = NOT_FOUND
             self.router.forget(before.incarnation)
+            self.idle.forget(before.incarnation)
         elif not after.status.can_send and not after.status.can_receive:
             kind = ENTITY_DISABLED
         else:

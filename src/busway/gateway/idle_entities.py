@@ -29,10 +29,20 @@ class IdleEntities:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._timer: Timer | None = None
+        self._used_ms: dict[int, int] = {}
 
     def used(self, entity: Entity) -> None:
+        now_ms = self._gateway.host.now_ms()
+        self._used_ms[entity.incarnation] = now_ms
         if entity.auto_delete_on_idle_ms is not None:
-            self._gateway.catalog.touch(entity.incarnation, self._gateway.host.now_ms())
+            self._gateway.catalog.touch(entity.incarnation, now_ms)
+
+    def last_used_ms(self, entity: Entity) -> int | None:
+        """By messages, since this node was started (STA-6)."""
+        return self._used_ms.get(entity.incarnation)
+
+    def forget(self, incarnation: int) -> None:
+        self._used_ms.pop(incarnation, None)
 
     def start(self) -> None:
         if self._gateway.catalog.some_may_go:
