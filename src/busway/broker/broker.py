@@ -256,6 +256,11 @@ class Broker:
         return self._movements.get((incarnation, partition), {})
 
     @property
+    def disk_full(self) -> bool:
+        """Sends are refused, so that there is room for receiving (D-9)."""
+        return self._way.disk_full
+
+    @property
     def commit_times(self) -> CommitTimes:
         return self._way.times
 

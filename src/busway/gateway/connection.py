@@ -7,7 +7,7 @@ one connection closes that connection and no other. Which endpoint a link gets i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -111,6 +111,11 @@ class GatewayConnection:
         self._leave_by_ms: int | None = None
         self._socket_is_full = False
         self._deliveries_wait = False
+
+    @property
+    def endpoints(self) -> Collection[Endpoint]:
+        """Of its links, for those who count them."""
+        return self._endpoints
 
     def named(self, link: Link | None = None) -> dict[str, str]:
         """For `extra=` of a log line."""

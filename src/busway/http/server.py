@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from busway.http import replies, websocket
+from busway.http import operations, replies, websocket
 from busway.http.calls import Call
 from busway.http.replies import HttpError
 from busway.http.services import Services
@@ -91,7 +91,10 @@ class HttpServer:
 
 def rooms() -> Mapping[Kind, Room]:
     """Who answers what."""
-    return dict.fromkeys(Kind, nobody) | {Kind.WEBSOCKET: websocket.answer}
+    table: dict[Kind, Room] = dict.fromkeys(Kind, nobody)
+    table[Kind.WEBSOCKET] = websocket.answer
+    table.update(operations.rooms())
+    return table
 
 
 async def nobody(call: Call) -> web.StreamResponse:

@@ -41,3 +41,7 @@ class Services:
     """What takes the bytes of a WebSocket, as it takes those of a socket that speaks AMQP."""
     allow_faults: bool = False
     """Whether clients with the right to manage may make stores ill (`--allow-faults`)."""
+    metrics_open: bool = False
+    """Whether `/metrics` is for everybody (`--metrics open`)."""
+    metrics_entities: int = 1_000
+    """How many entities of a namespace have series of their own there."""

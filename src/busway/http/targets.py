@@ -64,7 +64,11 @@ _FIXED: dict[tuple[str, ...], Kind] = {
     ("$namespaceinfo",): Kind.NAMESPACE,
     ("$servicebus", "websocket"): Kind.WEBSOCKET,
 }
-_PAGES: dict[tuple[str, ...], Kind] = {("health",): Kind.HEALTH, ("metrics",): Kind.METRICS}
+_PAGES: dict[tuple[str, ...], Kind] = {
+    ("health",): Kind.HEALTH,
+    ("health", "live"): Kind.HEALTH,
+    ("metrics",): Kind.METRICS,
+}
 _SUB_QUEUES = {
     tuple(name_key(path).split("/")[1:]): kind
     for kind, path in SUB_QUEUE_PATHS.items()

@@ -71,6 +71,12 @@ class FaultyStore:
         with self._guard:
             return self._fault
 
+    @property
+    def told(self) -> tuple[Fault, float]:
+        """What it was told to be, and the delay in seconds."""
+        with self._guard:
+            return self._fault, self._delay_s
+
     def be(self, fault: Fault, *, delay_s: float = 0.0) -> None:
         """From now on, and for calls under way once they come back, show this fault."""
         if fault is Fault.SLOW and self._pause is None:

@@ -1,0 +1,354 @@
+"""Collecting what `/metrics` tells: a walk over the entities of a namespace, in small steps.
+
+What is collected is plain numbers, so that writing it down can be done elsewhere. What the steps
+find belongs to slightly different moments; each number was true at one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self, TypeVar
+
+from busway.broker.broker import Broker
+from busway.broker.counting import Movements
+from busway.gateway.coordinator import CoordinatorEndpoint
+from busway.gateway.gateway import Gateway
+from busway.gateway.receiver import ReceiverEndpoint
+from busway.gateway.router import is_partitioned
+from busway.gateway.sender import SenderEndpoint
+from busway.http.depths import EMPTY, Depth, depth_of
+from busway.http.map import all_entities
+from busway.http.services import Services, Store
+from busway.model.entities import Entity, Subscription
+from busway.model.errors import BusError
+from busway.store.base import SubQueueKey, SubQueueKind
+
+T = TypeVar("T")
+
+STEP = 128
+"""Partitions, or connections, that are looked at before others get their turn."""
+READ_STEP = 32
+"""Sub-queues whose oldest message is read before commits get their turn (D-11)."""
+READ_WAIT_S = 2.0
+PARTITIONS_MAX = 2_048
+"""Partitions with series of their own: 128 entities of sixteen."""
+
+OTHER = "(other)"
+
+
+class Totals(NamedTuple):
+    """What was counted since the process started (`broker/counting.py`)."""
+
+    messages_in: int = 0
+    messages_out: int = 0
+    dead_letters_out: int = 0
+    forwarded: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    abandoned: int = 0
+    locks_expired: int = 0
+    activated: int = 0
+    discarded: int = 0
+    duplicates: int = 0
+
+    @classmethod
+    def of(cls, kinds: Mapping[SubQueueKind, Movements]) -> Self:
+        if not kinds:
+            return cls()
+        received = {kind: each.received for kind, each in kinds.items()}
+        every = kinds.values()
+        return cls(
+            messages_in=sum(each.sent for each in every),
+            messages_out=received.get(SubQueueKind.MAIN, 0),
+            dead_letters_out=received.get(SubQueueKind.DEAD_LETTER, 0)
+            + received.get(SubQueueKind.TRANSFER_DEAD_LETTER, 0),
+            forwarded=received.get(SubQueueKind.TRANSFER, 0),
+            dead_lettered=sum(each.dead_lettered for each in every),
+            expired=sum(each.expired for each in every),
+            abandoned=sum(each.abandoned for each in every),
+            locks_expired=sum(each.locks_expired for each in every),
+            activated=sum(each.activated for each in every),
+            discarded=sum(each.discarded for each in every),
+            duplicates=sum(each.duplicates for each in every),
+        )
+
+    def plus(self, other: Totals) -> Totals:
+        return Totals(*map(sum, zip(self, other, strict=True)))
+
+    def minus(self, other: Totals) -> Totals:
+        return Totals(*(max(0, a - b) for a, b in zip(self, other, strict=True)))
+
+
+NO_TOTALS = Totals()
+
+
+@dataclass(slots=True)
+class Links:
+    """Of one role at one entity."""
+
+    count: int = 0
+    credit: int = 0
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of an entity or of one of its partitions."""
+
+    depth: Depth = EMPTY
+    totals: Totals = NO_TOTALS
+    unavailable: int = 0
+    """Partitions whose store does not serve."""
+    oldest_ms: int | None = None
+    """When its oldest active message was enqueued."""
+    oldest_dead_letter_ms: int | None = None
+
+    def add(self, other: Figures) -> None:
+        self.depth = self.depth.plus(other.depth)
+        self.totals = self.totals.plus(other.totals)
+        self.unavailable += other.unavailable
+
+    def older(self, main_ms: int | None, dead_letter_ms: int | None) -> None:
+        self.oldest_ms = _earlier(self.oldest_ms, main_ms)
+        self.oldest_dead_letter_ms = _earlier(self.oldest_dead_letter_ms, dead_letter_ms)
+
+
+@dataclass(slots=True)
+class EntityFigures:
+    entity: str
+    subscription: str
+    whole: Figures = field(default_factory=Figures)
+    partitions: list[tuple[int, str, Figures]] = field(default_factory=list)
+    """With the names of their stores; empty if they have no series of their own."""
+    links: dict[str, Links] = field(default_factory=dict)
+    """By role of the client."""
+
+
+@dataclass(slots=True)
+class Census:
+    namespace: str
+    now_ms: int
+    connections: int = 0
+    entities: list[EntityFigures] = field(default_factory=list)
+    links: dict[str, Links] = field(default_factory=dict)
+    """Those that belong to no entity: for tokens and transactions."""
+    entity_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFigures:
+    name: str
+    state: str
+    serves: bool
+    uncommitted_bytes: int
+    commit_counts: Sequence[int]
+    commit_total_ms: int
+    commits_failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFigures:
+    censuses: Sequence[Census]
+    stores: Sequence[StoreFigures]
+    uncommitted_bytes: int
+    uncommitted_bytes_max: int
+
+    @classmethod
+    def of(cls, services: Services, censuses: Sequence[Census]) -> Self:
+        budget = services.gateways()[0].budget
+        stores = [_store_figures(store) for store in services.stores()]
+        return cls(censuses, stores, budget.used_bytes, budget.limit_bytes)
+
+
+class Others:
+    """Totals of what has no series of its own. They never go down, although an entity may leave:
+    because it was deleted, or has got its own series."""
+
+    def __init__(self) -> None:
+        self.totals = NO_TOTALS
+        self._seen: dict[int, Totals] = {}
+        self._next: dict[int, Totals] = {}
+
+    def take(self, incarnation: int, totals: Totals) -> None:
+        if totals == NO_TOTALS:
+            return
+        before = self._seen.get(incarnation, NO_TOTALS)
+        if totals != before:
+            self.totals = self.totals.plus(totals.minus(before))
+        self._next[incarnation] = totals
+
+    def taken(self) -> None:
+        """That was all of them."""
+        self._seen, self._next = self._next, {}
+
+
+async def take_census(
+    services: Services, gateway: Gateway, namespace: str, shown: dict[int, None], others: Others
+) -> Census:
+    """`shown` are the entities that have series of their own; it is brought up to date."""
+    census = Census(namespace, services.host.now_ms())
+    stores = {store.store_id: store for store in services.stores() if store.store_id}
+    entities = {each.incarnation: each for each in all_entities(gateway.catalog)}
+    census.entity_count = len(entities)
+    found: dict[int, Figures] = {}
+    async for entity in _in_steps(entities.values(), lambda each: len(each.placement)):
+        whole = Figures()
+        for index, store_id in enumerate(entity.placement):
+            whole.add(_figures(entity, index, stores.get(store_id)))
+        found[entity.incarnation] = whole
+    choose(shown, found, services.metrics_entities)
+    rows = {
+        incarnation: _row(entities[incarnation], found[incarnation])
+        for incarnation in shown
+        if incarnation in entities
+    }
+    await _look_at_partitions(rows, entities, stores)
+    rest = [each for each in found if each not in rows]
+    other = EntityFigures(OTHER, "")
+    async for incarnation in _in_steps(rest, lambda each: 1):
+        other.whole.add(found[incarnation])
+        others.take(incarnation, found[incarnation].totals)
+    others.taken()
+    other.whole.totals = others.totals
+    await _count_links(census, gateway, rows, other)
+    census.entities = list(rows.values())
+    if rest or others.totals != NO_TOTALS:
+        census.entities.append(other)
+    return census
+
+
+def choose(shown: dict[int, None], found: Mapping[int, Figures], limit: int) -> None:
+    """Who has series of its own keeps them; room goes to those with most traffic, then depth."""
+    for gone in [each for each in shown if each not in found]:
+        del shown[gone]
+    room = limit - len(shown)
+    if room <= 0:
+        return
+    waiting = [each for each in found if each not in shown]
+    if len(waiting) > room:
+
+        def importance(incarnation: int) -> tuple[int, int]:
+            figures = found[incarnation]
+            return sum(figures.totals), figures.depth.messages
+
+        waiting.sort(key=importance, reverse=True)
+    shown.update(dict.fromkeys(waiting[:room]))
+
+
+def _row(entity: Entity, whole: Figures) -> EntityFigures:
+    if isinstance(entity, Subscription):
+        return EntityFigures(entity.topic, entity.name, whole)
+    return EntityFigures(entity.path, "", whole)
+
+
+def _figures(entity: Entity, partition: int, store: Store | None) -> Figures:
+    if store is None:
+        return Figures(unavailable=1)
+    broker = store.broker
+    return Figures(
+        depth_of(broker, entity, partition) or EMPTY,
+        Totals.of(broker.movements(entity.incarnation, partition)),
+        0 if broker.available else 1,
+    )
+
+
+async def _look_at_partitions(
+    rows: Mapping[int, EntityFigures], entities: Mapping[int, Entity], stores: Mapping[str, Store]
+) -> None:
+    """Those that have series of their own, and the ages of all."""
+    wanted: dict[str, list[SubQueueKey]] = {}
+    room = PARTITIONS_MAX
+    details: dict[tuple[int, int], Figures] = {}
+    async for incarnation in _in_steps(rows, lambda each: len(entities[each].placement)):
+        entity, row = entities[incarnation], rows[incarnation]
+        detailed = is_partitioned(entity) and len(entity.placement) <= room
+        for index, store_id in enumerate(entity.placement):
+            store = stores.get(store_id)
+            figures = _figures(entity, index, store)
+            if store is not None and figures.depth.messages:
+                wanted.setdefault(store_id, []).extend(
+                    SubQueueKey(incarnation, index, kind)
+                    for kind in (SubQueueKind.MAIN, SubQueueKind.DEAD_LETTER)
+                )
+            if detailed:
+                room -= 1
+                name = "" if store is None else store.name
+                row.partitions.append((index, name, figures))
+                details[incarnation, index] = figures
+    ages = await asyncio.gather(
+        *(_ages(stores[store_id].broker, keys) for store_id, keys in wanted.items())
+    )
+    for oldest in ages:
+        for key, enqueued_ms in oldest.items():
+            is_main = key.kind is SubQueueKind.MAIN
+            pair = (enqueued_ms, None) if is_main else (None, enqueued_ms)
+            rows[key.incarnation].whole.older(*pair)
+            if (detail := details.get((key.incarnation, key.partition))) is not None:
+                detail.older(*pair)
+
+
+async def _ages(broker: Broker, keys: Sequence[SubQueueKey]) -> dict[SubQueueKey, int]:
+    """As far as the store tells them in time: one that hangs must not hold up the rest."""
+    found: dict[SubQueueKey, int] = {}
+    for start in range(0, len(keys), READ_STEP):
+        if not broker.available:
+            break
+        answer: asyncio.Future[dict[SubQueueKey, int] | BusError]
+        answer = asyncio.get_running_loop().create_future()
+        broker.oldest(keys[start : start + READ_STEP], answer.set_result)
+        await asyncio.wait([answer], timeout=READ_WAIT_S)
+        oldest = answer.result() if answer.done() else None
+        if not isinstance(oldest, dict):
+            break
+        found.update(oldest)
+    return found
+
+
+async def _count_links(
+    census: Census, gateway: Gateway, rows: Mapping[int, EntityFigures], other: EntityFigures
+) -> None:
+    connections = list(gateway.connections)
+    census.connections = len(connections)
+    async for connection in _in_steps(connections, lambda each: 1 + len(each.endpoints)):
+        for endpoint in connection.endpoints:
+            place = census.links
+            if isinstance(endpoint, SenderEndpoint | ReceiverEndpoint):
+                role = "sender" if isinstance(endpoint, SenderEndpoint) else "receiver"
+                place = rows.get(endpoint.entity.incarnation, other).links
+            else:
+                role = "transaction" if isinstance(endpoint, CoordinatorEndpoint) else "request"
+            links = place.setdefault(role, Links())
+            links.count += 1
+            links.credit += endpoint.link.credit
+
+
+async def _in_steps(each: Iterable[T], weight: Callable[[T], int]) -> AsyncIterator[T]:
+    """One after the other; now and then, everybody else first."""
+    done = 0
+    for one in each:
+        yield one
+        done += weight(one)
+        if done >= STEP:
+            done = 0
+            await asyncio.sleep(0)
+
+
+def _store_figures(store: Store) -> StoreFigures:
+    broker = store.broker
+    times = broker.commit_times
+    return StoreFigures(
+        store.name,
+        broker.state.value,
+        broker.available,
+        broker.uncommitted_bytes,
+        tuple(times.counts),
+        times.total_ms,
+        times.failed,
+    )
+
+
+def _earlier(first: int | None, second: int | None) -> int | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
