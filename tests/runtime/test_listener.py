@@ -3,134 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import Callable
 
 import pytest
 
-from busway.runtime import listener as listener_module
-from busway.runtime.host import Host
-from busway.runtime.listener import Listener, ListenerLimits, Peer, Wire
+from busway.runtime.listener import Wire
+from tests.runtime.played import HELLO, Port, read_to_end, until
 
-HELLO = b"hello"
-
-
-class FakeClient:
-    """A gateway's connection that knows one word, and answers every byte with `answer`."""
-
-    def __init__(self, peer: Peer, on_output: Callable[[], None]) -> None:
-        self.peer = peer
-        self.on_output = on_output
-        self.received = b""
-        self.output = b""
-        self.answer = b""
-        self.greeted = False
-        self.finished = False
-        self.paused = False
-        self.ticks = 0
-        self.was_lost = asyncio.Event()
-        self.got_bytes = asyncio.Event()
-
-    def receive(self, data: bytes) -> None:
-        self.received += data
-        self.greeted = self.greeted or self.received.startswith(HELLO)
-        self.got_bytes.set()
-        if b"mistake" in data:
-            raise ValueError("a mistake of ours")
-        for _ in data:
-            if self.answer:
-                self.say(self.answer)
-
-    def say(self, data: bytes) -> None:
-        self.output += data
-        self.on_output()
-
-    def take_output(self) -> bytes:
-        data, self.output = self.output, b""
-        return data
-
-    def pause_output(self) -> None:
-        self.paused = True
-
-    def resume_output(self) -> None:
-        self.paused = False
-
-    def tick(self, now_ms: int) -> None:
-        self.ticks += 1
-
-    def close(self, condition: str, description: str) -> None:
-        self.say(f"closed: {condition}: {description}".encode())
-        self.finished = True
-
-    def lost(self) -> None:
-        self.was_lost.set()
-
-
-class Port:
-    """A listener on a free port, and the clients that it has made."""
-
-    def __init__(self, **limits: int) -> None:
-        self.host = Host(asyncio.get_running_loop())
-        self.clients: list[FakeClient] = []
-        self.full = False
-        self.listener = Listener(
-            self.host,
-            self.connect,
-            limits=ListenerLimits(**limits),
-            over_budget=lambda: self.full,
-        )
-
-    def connect(self, peer: Peer, on_output: Callable[[], None]) -> FakeClient:
-        self.clients.append(FakeClient(peer, on_output))
-        return self.clients[-1]
-
-    async def open(self) -> Port:
-        self.port = await self.listener.open("127.0.0.1", 0)
-        return self
-
-    async def call(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.wait_for(asyncio.open_connection("127.0.0.1", self.port), 5)
-
-    async def greet(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, FakeClient]:
-        before = len(self.clients)
-        reader, writer = await self.call()
-        writer.write(HELLO)
-        await until(lambda: len(self.clients) > before and self.clients[before].greeted)
-        return reader, writer, self.clients[before]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
-
-
-async def read_to_end(reader: asyncio.StreamReader) -> bytes:
-    """What the server said before it closed or cut off the connection."""
-    said = b""
-    with suppress(ConnectionResetError):
-        async with asyncio.timeout(10):
-            while piece := await reader.read(65536):
-                said += piece
-    return said
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "TICK_MS", 5)
-
-
-@pytest.fixture
-async def open_port() -> AsyncIterator[Callable[..., Port]]:
-    ports: list[Port] = []
-
-    def make(**limits: int) -> Port:
-        ports.append(Port(**limits))
-        return ports[-1]
-
-    yield make
-    for port in ports:
-        await port.listener.close("amqp:connection:forced", "the test is over", wait_s=0)
+pytestmark = pytest.mark.usefixtures("quick_ticks")
 
 
 async def test_bytes_go_in_and_answers_come_out(open_port: Callable[..., Port]) -> None:
@@ -190,7 +70,7 @@ async def test_a_silent_stranger_is_dropped(open_port: Callable[..., Port]) -> N
 async def test_a_stranger_who_trickles_rubbish_is_dropped(open_port: Callable[..., Port]) -> None:
     port = await open_port(silence_ms=50).open()
     reader, writer = await port.call()
-    for byte in b"GET / HTTP/1.1":
+    for byte in b"AMQQ\x00\x01":
         writer.write(bytes([byte]))
     assert await read_to_end(reader) == b""
 
