@@ -309,7 +309,7 @@ def test_a_second_signal_ends_it_at_once(server: Server) -> None:
 @pytest.mark.parametrize(
     "rubbish",
     [
-        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"\x00" * 1000,
         b"AMQP\x03\x01\x00\x00" + b"\xff" * 1000,
