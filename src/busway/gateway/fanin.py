@@ -8,7 +8,7 @@ leaves its ring when a grant comes back with something left on it, and enters ag
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import Protocol
 
 from busway.broker.seams import Grant, Receiver
@@ -60,8 +60,7 @@ class FanIn:
             SubQueueKey(entity.incarnation, partition, kind) for partition in range(partitions)
         ]
         self._ready: dict[SubQueueKey, None] = {}
-        self._hungry: deque[CreditLink] = deque()
-        self._in_hungry: set[CreditLink] = set()
+        self._hungry: OrderedDict[CreditLink, None] = OrderedDict()
         self._pairing = False
 
     @property
@@ -80,7 +79,7 @@ class FanIn:
 
     def leave(self, link: CreditLink) -> None:
         self.links.pop(link, None)
-        self._in_hungry.discard(link)
+        self._hungry.pop(link, None)
         if not self.links:
             for key in self._keys:
                 owner = self._router.owner(self._entity, key.partition)
@@ -90,9 +89,7 @@ class FanIn:
 
     def hungry(self, link: CreditLink) -> None:
         """The link may have free credit."""
-        if link not in self._in_hungry:
-            self._in_hungry.add(link)
-            self._hungry.append(link)
+        self._hungry[link] = None
         if self._ready:
             self._turns.at_turn_end(self)
 
@@ -121,22 +118,20 @@ class FanIn:
             self._pairing = False
 
     def _pair(self) -> None:
-        link = self._hungry.popleft()
-        if link not in self._in_hungry:
-            return
+        link, _ = self._hungry.popitem(last=False)
         free = link.free_credit()
         if free <= 0:
-            self._in_hungry.discard(link)
             return
         key = next(iter(self._ready))
         del self._ready[key]
         owner = self._router.owner(self._entity, key.partition)
         if owner is None or not owner.available:
-            self._hungry.appendleft(link)
+            self._hungry[link] = None
+            self._hungry.move_to_end(link, last=False)
             return  # says ready when it is back
         share = free // (len(self._ready) + 1)
         grant = Grant(link, key, max(1, min(share, GRANT_MESSAGES_MAX)), delete=link.delete)
         self._ready[key] = None  # at the ring's end, until the grant says that it is empty
-        self._hungry.append(link)
+        self._hungry[link] = None
         link.lend(grant)
         owner.grant(grant)
