@@ -23,7 +23,8 @@ from busway.amqp._pure_decoding import (
     variable_extent,
 )
 from busway.amqp._pure_encoding import append_compound, encode_binary, encode_into
-from busway.amqp.performatives import Properties
+from busway.amqp.performatives import Header, Properties
+from busway.amqp.types import Symbol
 
 HEADER = 0x70
 DELIVERY_ANNOTATIONS = 0x71
@@ -175,6 +176,18 @@ def read_application_properties(bare: bytes) -> dict[str, Any]:
     return {}
 
 
+def read_annotations(encoded: bytes) -> dict[str, Any]:
+    """Message annotations that a scan has kept: encoded pairs without the map around them."""
+    found: dict[str, Any] = {}
+    offset, end = 0, len(encoded)
+    while offset < end:
+        key, offset = decode_within(encoded, offset, end, 0)
+        value, offset = decode_within(encoded, offset, end, 0)
+        if isinstance(key, str):
+            found[str(key)] = value
+    return found
+
+
 # Editing
 
 
@@ -252,6 +265,8 @@ NO_BODY: Final[Any] = object()
 
 def encode_message(
     *,
+    header: Header | None = None,
+    annotations: dict[Symbol, Any] | None = None,
     properties: Properties | None = None,
     application_properties: dict[str, Any] | None = None,
     body: Any = NO_BODY,
@@ -262,6 +277,11 @@ def encode_message(
     None is a body: the null value.
     """
     out = bytearray()
+    if header is not None:
+        encode_composite(out, header)
+    if annotations is not None:
+        out += bytes((0x00, 0x53, MESSAGE_ANNOTATIONS))
+        encode_into(out, annotations)
     if properties is not None:
         encode_composite(out, properties)
     if application_properties is not None:

@@ -18,6 +18,7 @@ from busway.amqp.sections import (
     PARTITION_KEY,
     SCHEDULED_ENQUEUE_TIME,
     VIA_PARTITION_KEY,
+    read_annotations,
     read_properties,
     walk_sections,
 )
@@ -83,17 +84,10 @@ class MessageFacts:
     @cached_property
     def annotations(self) -> dict[str, Any]:
         """What the sender wrote into the message annotations."""
-        encoded, offset = self.message.annotations, 0
-        found: dict[str, Any] = {}
         try:
-            while offset < len(encoded):
-                key, offset = decode_value(encoded, offset)
-                value, offset = decode_value(encoded, offset)
-                if isinstance(key, str):
-                    found[key] = value
+            return read_annotations(self.message.annotations)
         except ProtocolError as problem:
             raise FilterError(f"The message annotations cannot be read: {problem}") from None
-        return found
 
     @cached_property
     def correlated(self) -> dict[str, object]:
