@@ -25,6 +25,7 @@ from busway.model.errors import (
     ARGUMENT_ERROR,
     ARGUMENT_OUT_OF_RANGE,
     BATCH_KEYS_DIFFER,
+    MESSAGE_SIZE_EXCEEDED,
     SESSION_ID_MISSING,
     BusError,
 )
@@ -186,6 +187,13 @@ def _check_length(name: str, value: object) -> None:
     """NAM-4."""
     if isinstance(value, str | bytes) and len(value) > KEY_MAX_CHARS:
         raise _out_of_range(f"The {name} of a message has more than {KEY_MAX_CHARS} characters.")
+
+
+def too_large(size_bytes: int | str, max_bytes: int) -> BusError:
+    """For a message that comes in a request; a link's has a delivery id."""
+    return BusError(
+        MESSAGE_SIZE_EXCEEDED, delivery_id=0, size_bytes=size_bytes, max_bytes=max_bytes
+    )
 
 
 def _out_of_range(detail: str) -> BusError:

@@ -17,7 +17,6 @@ from busway.model.errors import (
     ARGUMENT_OUT_OF_RANGE,
     CANCEL_NOT_FOUND,
     MESSAGE_NOT_FOUND,
-    MESSAGE_SIZE_EXCEEDED,
     NUMBERS_OF_SEVERAL_PARTITIONS,
     SEND_DISABLED,
     SESSION_LOCK_LOST,
@@ -108,9 +107,7 @@ def _payload(call: Call, item: dict[str, Any]) -> bytes:
         raise BusError(ARGUMENT_ERROR, detail="An element of 'messages' has no 'message'.")
     limit = call.destination.max_message_size_bytes
     if len(payload) > limit:
-        raise BusError(
-            MESSAGE_SIZE_EXCEEDED, delivery_id=0, size_bytes=len(payload), max_bytes=limit
-        )
+        raise envelope.too_large(len(payload), limit)
     return payload
 
 

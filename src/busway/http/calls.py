@@ -7,6 +7,7 @@ learns nothing (D-34).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -24,6 +25,12 @@ BODY_WAIT_S = 60.0
 """A body that takes longer to arrive is a slow stranger's."""
 
 CLAIM_WORDS = {Right.SEND: "Send", Right.LISTEN: "Listen", Right.MANAGE: "Manage"}
+
+
+def body_too_large(max_bytes: int) -> HttpError:
+    return HttpError(
+        413, f"The body of the request is larger than the {max_bytes} bytes that are allowed here."
+    )
 
 
 class Call:
@@ -78,7 +85,9 @@ class Call:
 
     # --- What it brings --------------------------------------------------------------------------
 
-    async def body(self, max_bytes: int) -> bytes:
+    async def body(
+        self, max_bytes: int, too_large: Callable[[int], Exception] = body_too_large
+    ) -> bytes:
         """The whole body; 413 if it is larger. Asked for after `demand`, so strangers send none."""
         request = self.request
         length = request.content_length
@@ -114,12 +123,6 @@ class Call:
             f"{self.authority}:{self.target.path or self.target.raw}",
             now.strftime("%Y-%m-%dT%H:%M:%S"),
         )
-
-
-def too_large(max_bytes: int) -> HttpError:
-    return HttpError(
-        413, f"The body of the request is larger than the {max_bytes} bytes that are allowed here."
-    )
 
 
 def host_name(authority: str) -> str:

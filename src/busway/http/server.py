@@ -14,11 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from busway.http import operations, replies, websocket
+from busway.http.atom import operations as management
 from busway.http.calls import Call
 from busway.http.replies import HttpError
+from busway.http.rest import room as rest
 from busway.http.services import Services
 from busway.http.targets import Kind, Target, parse, path_of
-from busway.model.errors import INTERNAL_ERROR, BusError
+from busway.model.errors import INTERNAL_ERROR, SHUTTING_DOWN, BusError
 
 log = logging.getLogger("busway.http")
 
@@ -27,6 +29,10 @@ KEEP_ALIVE_S = 120.0
 LINE_BYTES_MAX = 16 * 1024
 HEADER_BYTES_MAX = 64 * 1024
 """`BrokerProperties` and application properties come as headers."""
+
+ENDED_BY_LEAVING = frozenset({Kind.MESSAGES})
+"""Requests that end when their client leaves: one that waits for a message must not get it then.
+All others go on, so that what they change is changed as a whole."""
 
 Room = Callable[[Call], Awaitable[web.StreamResponse]]
 
@@ -37,10 +43,12 @@ class HttpServer:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._rooms = rooms()
+        self._going_on: set[asyncio.Future[web.StreamResponse]] = set()
         self.heard: Callable[[asyncio.BaseProtocol], None] = lambda protocol: None
         """Told at each request that its connection has sent a whole head."""
         self._server = web.Server(
             self._answer,
+            handler_cancellation=True,
             access_log=None,
             auto_decompress=False,  # a small body must not become a large one
             keepalive_timeout=KEEP_ALIVE_S,
@@ -59,6 +67,8 @@ class HttpServer:
 
     async def close(self, wait_s: float) -> None:
         """Let requests that are being answered end; then close every connection."""
+        for gateway in self._services.gateways():
+            gateway.visitors.send_away(BusError(SHUTTING_DOWN))
         await self._server.shutdown(wait_s)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -70,7 +80,16 @@ class HttpServer:
             )
         except BusError as error:
             return self._refused(Call(self._services, request, target), error)
-        call = Call(self._services, request, target)
+        reply = self._reply(Call(self._services, request, target))
+        if target.kind in ENDED_BY_LEAVING:
+            return await reply
+        going_on = asyncio.ensure_future(reply)
+        self._going_on.add(going_on)
+        going_on.add_done_callback(self._going_on.discard)
+        return await asyncio.shield(going_on)
+
+    async def _reply(self, call: Call) -> web.StreamResponse:
+        target = call.target
         try:
             return await self._rooms[target.kind](call)
         except (BusError, HttpError) as error:
@@ -93,7 +112,9 @@ def rooms() -> Mapping[Kind, Room]:
     """Who answers what."""
     table: dict[Kind, Room] = dict.fromkeys(Kind, nobody)
     table[Kind.WEBSOCKET] = websocket.answer
+    table[Kind.MESSAGES] = rest.answer
     table.update(operations.rooms())
+    table.update(management.rooms())
     return table
 
 

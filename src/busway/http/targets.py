@@ -12,7 +12,13 @@ from enum import Enum, auto
 from urllib.parse import unquote
 
 from busway.model.errors import NOT_FOUND, BusError
-from busway.model.names import SUB_QUEUE_PATHS, SUBSCRIPTIONS_NODE, SubQueueKind, name_key
+from busway.model.names import (
+    SUB_QUEUE_PATHS,
+    SUBSCRIPTIONS_NODE,
+    Address,
+    SubQueueKind,
+    name_key,
+)
 
 SUBSCRIPTIONS = SUBSCRIPTIONS_NODE.lower()
 RULES = "rules"
@@ -50,6 +56,11 @@ class Target:
     sub_queue: SubQueueKind = SubQueueKind.MAIN
     rest: tuple[str, ...] = ()
     """What follows `messages` or `$busway`, decoded."""
+
+    @property
+    def address(self) -> Address:
+        """Of the entity or sub-queue that a link would name."""
+        return Address(self.path, self.subscription, self.sub_queue)
 
     @property
     def audience(self) -> str:
