@@ -15,6 +15,7 @@ from aiohttp import web
 
 from busway.http import operations, replies, websocket
 from busway.http.atom import operations as management
+from busway.http.atom import operations as management
 from busway.http.calls import Call
 from busway.http.replies import HttpError
 from busway.http.rest import room as rest
@@ -114,6 +115,7 @@ def rooms() -> Mapping[Kind, Room]:
     table[Kind.WEBSOCKET] = websocket.answer
     table[Kind.MESSAGES] = rest.answer
     table.update(operations.rooms())
+    table.update(management.rooms())
     table.update(management.rooms())
     return table
 
