@@ -31,6 +31,8 @@ RINGS = {
     # The real machine and the virtual one.
     "runtime": 5,
     "sim": 5,
+    # A running server, from outside.
+    "remote": 5,
     # Faces.
     "portal": 6,
     "pipeline": 6,
@@ -40,7 +42,7 @@ RINGS = {
 }
 PURE = 0
 
-OUTSIDE_WORLD = {"runtime", "sim", "testing", "cli", "__main__"}
+OUTSIDE_WORLD = {"runtime", "sim", "remote", "testing", "cli", "__main__"}
 """Packages in which the machine may be touched; everywhere else it is passed in."""
 
 FORBIDDEN_MODULES = {

@@ -1,0 +1,1 @@
+"""Looking after a server from outside, over HTTP: `busway map`, `busway fault`."""

@@ -1,0 +1,203 @@
+"""`busway map` and `busway fault`: see the partitions of a running server, and break its stores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from busway.remote.client import RemoteServer
+
+VARIABLE = "BUSWAY_CONNECTION_STRING"
+MODES = ("slow", "ill", "gone", "none")
+FAILED = 1
+USAGE_ERROR = 2
+INTERRUPTED = 130
+BACK_S = 30.0
+"""How long a store may take to serve again before that is reported as a failure."""
+
+ConnectionString = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help=f"What 'busway serve' has printed. Or the variable {VARIABLE}, which other users of "
+        "this machine do not see.",
+    ),
+]
+
+MAP_HELP = """Show the entities of a server: which partition lies in which store, and how full.
+
+\b
+  busway map                     stores, and a sign for each partition
+  busway map --entity orders     with the numbers of each partition
+  busway map --entity 'eu-*'     those whose names begin so
+  busway map --json              for programs
+
+It needs the right to manage.
+"""
+
+FAULT_HELP = """Make a store of a server slow, ill or gone, to see what an application does then.
+
+\b
+  busway fault store-1 gone --for 20       and well again after 20 seconds, or Ctrl-C
+  busway fault store-1 slow --delay-ms 200 every call of it takes so much longer
+  busway fault store-1 ill                 it refuses commits and reads
+  busway fault store-1 none                well again
+
+It needs the right to manage, and a server that was started with --allow-faults.
+"""
+
+
+def add_to(app: typer.Typer, command: type[Any]) -> None:
+    app.command("map", cls=command, help=MAP_HELP)(show_map)
+    app.command("fault", cls=command, help=FAULT_HELP)(fault)
+
+
+def show_map(
+    entity: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this one, with its subscriptions; * is anything."),
+    ] = None,
+    top: Annotated[
+        str, typer.Option(metavar="N", help="Show no more entities than this.  [default: 50]")
+    ] = "50",
+    as_json: Annotated[bool, typer.Option("--json", help="As the server tells it.")] = False,
+    connection_string: ConnectionString = None,
+) -> None:
+    from busway.remote.client import RemoteError
+    from busway.remote.drawing import draw
+
+    most = _number("--top", top, 1, 1_000_000)
+    try:
+        found = _read_map(_server(connection_string), entity, most)
+    except RemoteError as error:
+        _fail(str(error))
+    if as_json:
+        import json
+
+        print(json.dumps(found, indent=2))
+        return
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for line in draw(found, partitions=entity is not None and "*" not in entity, colour=colour):
+        print(line)
+    left = found["total"] - len(found["entities"])
+    if left > 0:
+        print(f"\n{left:,} more; --entity or --top shows them.")
+
+
+def _read_map(server: RemoteServer, entity: str | None, most: int) -> dict[str, Any]:
+    """All pages that are wanted, as if they were one."""
+    from urllib.parse import urlencode
+
+    query = {"top": str(min(most, 1_000)), **({"entity": entity} if entity else {})}
+    found: dict[str, Any] = server.get(f"/$busway/map?{urlencode(query)}")
+    page = found
+    while page["next"] and len(found["entities"]) < most:
+        page = server.get(page["next"])
+        found["entities"] += page["entities"]
+    found["entities"] = found["entities"][:most]
+    return found
+
+
+def fault(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Its name, id or position.")],
+    mode: Annotated[str, typer.Argument(metavar="MODE", help=f"One of {', '.join(MODES)}.")],
+    delay_ms: Annotated[
+        str | None, typer.Option(metavar="N", help="How much slower, in milliseconds.")
+    ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option("--for", metavar="SECONDS", help="Put it right after this, or at Ctrl-C."),
+    ] = None,
+    connection_string: ConnectionString = None,
+) -> None:
+    from busway.remote.client import RemoteError
+
+    if mode not in MODES:
+        _refuse(f"The mode is '{mode}', and must be one of {', '.join(MODES)}.")
+    body: dict[str, Any] = {"mode": mode}
+    if (mode == "slow") != (delay_ms is not None):
+        _refuse("--delay-ms says how slow a slow store is: it is needed with 'slow', and only so.")
+    if delay_ms is not None:
+        body["delay_ms"] = _number("--delay-ms", delay_ms, 1, 60_000)
+    duration_s = None if duration is None else _number("--for", duration, 1, 86_400)
+    server = _server(connection_string)
+    try:
+        if duration_s is None:
+            _tell(server, store, body)
+            return
+        with _interruptible() as interrupted:
+            try:
+                _tell(server, store, body)
+                time.sleep(duration_s)
+            except KeyboardInterrupt:
+                interrupted.append(True)
+            finally:
+                _tell(server, store, {"mode": "none"})
+    except RemoteError as error:
+        _fail(str(error))
+    if interrupted:
+        sys.exit(INTERRUPTED)
+
+
+def _tell(server: RemoteServer, store: str, body: dict[str, Any]) -> None:
+    from urllib.parse import quote
+
+    path = f"/$busway/stores/{quote(store, safe='')}/fault"
+    found = server.post(path, body)
+    if body["mode"] == "none":
+        deadline = time.monotonic() + BACK_S
+        while found["state"] != "serving" and time.monotonic() < deadline:
+            time.sleep(0.1)
+            found = server.get(path)
+    print(f"{found['name']}: {found['fault']}, {found['state']}", flush=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[bool]]:
+    """SIGTERM as Ctrl-C: whoever ends this command does not leave a broken store behind."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield []
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _server(connection_string: str | None) -> RemoteServer:
+    from busway.remote.client import RemoteServer
+
+    text = connection_string or os.environ.get(VARIABLE)
+    if not text:
+        _refuse(
+            "Which server? Give the connection string that 'busway serve' has printed, in the "
+            f"variable {VARIABLE} or with --connection-string."
+        )
+    return RemoteServer(text)
+
+
+def _number(option: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        _refuse(f"{option} is '{text}', and must be a whole number from {least} to {most}.")
+    return int(text)
+
+
+def _refuse(text: str) -> NoReturn:
+    print(f"busway: {text}", file=sys.stderr)
+    sys.exit(USAGE_ERROR)
+
+
+def _fail(text: str) -> NoReturn:
+    print(f"busway: {text}", file=sys.stderr)
+    sys.exit(FAILED)
