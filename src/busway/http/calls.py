@@ -38,18 +38,16 @@ class Call:
         self.services = services
         self.request = request
         self.target = target
-        self.gateway: Gateway = services.gateway_of(host_name(request.host))
+        # Not `request.host`, which looks this machine's name up where there is no such header.
+        self.authority = request.headers.get(hdrs.HOST) or "localhost"
+        """Host and port as the client wrote them: they come back in ids, links and locations."""
+        self.gateway: Gateway = services.gateway_of(host_name(self.authority))
 
     # --- Who and where ---------------------------------------------------------------------------
 
     @property
     def method(self) -> str:
         return self.request.method
-
-    @property
-    def authority(self) -> str:
-        """Host and port as the client wrote them: they come back in ids, links and locations."""
-        return self.request.host
 
     @property
     def base(self) -> str:

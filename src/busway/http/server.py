@@ -15,7 +15,6 @@ from aiohttp import web
 
 from busway.http import operations, replies, websocket
 from busway.http.atom import operations as management
-from busway.http.atom import operations as management
 from busway.http.calls import Call
 from busway.http.replies import HttpError
 from busway.http.rest import room as rest
@@ -30,6 +29,10 @@ KEEP_ALIVE_S = 120.0
 LINE_BYTES_MAX = 16 * 1024
 HEADER_BYTES_MAX = 64 * 1024
 """`BrokerProperties` and application properties come as headers."""
+
+REQUEST_ID = "x-ms-client-request-id"
+"""Client libraries find their request in a log by it, if it comes back (http.md 8)."""
+REQUEST_ID_MAX = 128
 
 ENDED_BY_LEAVING = frozenset({Kind.MESSAGES})
 """Requests that end when their client leaves: one that waits for a message must not get it then.
@@ -74,6 +77,13 @@ class HttpServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.heard(request.protocol)
+        reply = await self._answered(request)
+        request_id = request.headers.get(REQUEST_ID, "")
+        if not reply.prepared and request_id.isascii() and 0 < len(request_id) <= REQUEST_ID_MAX:
+            reply.headers[REQUEST_ID] = request_id
+        return reply
+
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         target = Target(Kind.ROOT, path_of(request.raw_path))
         try:
             target = parse(
@@ -115,7 +125,6 @@ def rooms() -> Mapping[Kind, Room]:
     table[Kind.WEBSOCKET] = websocket.answer
     table[Kind.MESSAGES] = rest.answer
     table.update(operations.rooms())
-    table.update(management.rooms())
     table.update(management.rooms())
     return table
 
