@@ -95,7 +95,7 @@ class Gateway:
         self.management = ManagementService(self)
         self.sessions = SessionWaits(self)
         self.idle = IdleEntities(self)
-        self.visitors = Visitors(catalog)
+        self.visitors = Visitors(self)
         self.connections: dict[GatewayConnection, None] = {}
         """Those that were opened to this namespace."""
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}

@@ -141,7 +141,7 @@ class HeadReceiver:
         self._timer: Timer | None = None
         self._fan_in = entrances.fan_in_with_room(gateway, self.entity, address.sub_queue, uri)
         self._fan_in.join(self)
-        gateway.visitors.come(self)
+        gateway.visitors.come(self, self._fan_in)
         gateway.idle.used(self.entity)
 
     async def take(self, timeout_ms: int) -> Message | None:
