@@ -517,14 +517,10 @@ class TestForwarding:
         cleared = catalog.update(replace(queue, forward_to=""))
         assert cleared.forward_to is None
 
-    def test_is_not_for_entities_with_sessions(self, catalog: Catalog, topic: Topic) -> None:
-        """FWD-1; their dead letters may go elsewhere."""
+    def test_is_for_entities_with_sessions_too(self, catalog: Catalog, topic: Topic) -> None:
+        """FWD-1: documents say no, and the service takes it from the Python SDK."""
         sessions = Queue(path="a", requires_session=True, forward_to="events")
-        error = refused(PROPERTY_INVALID, catalog.create_queue, sessions)
-        assert "an entity that requires sessions cannot forward its messages" in error.text
-        catalog.create_queue(
-            Queue(path="a", requires_session=True, forward_dead_letters_to="events")
-        )
+        assert catalog.create_queue(sessions).forward_to == "events"
 
     def test_in_a_circle_is_stopped_by_hops_only(self, catalog: Catalog) -> None:
         """FWD-3."""
@@ -543,12 +539,18 @@ class TestForwarding:
         refused(PROPERTY_INVALID, catalog.update, gone)
 
     def test_keeps_its_source_from_being_idle(self, catalog: Catalog) -> None:
-        """FWD-6."""
+        """FWD-6; what was said stays, and holds again without the forward. To forward dead letters
+        only is something else."""
+        span_ms = 300_000
         catalog.create_queue(Queue(path="b"))
-        source = catalog.create_queue(
-            Queue(path="a", forward_to="b", auto_delete_on_idle_ms=300_000)
-        )
-        assert source.auto_delete_on_idle_ms is None
+        idle = Queue(path="a", auto_delete_on_idle_ms=span_ms, forward_dead_letters_to="b")
+        source = catalog.create_queue(replace(idle, forward_to="b"), 1)
+        assert source.auto_delete_on_idle_ms == span_ms
+        assert not catalog.some_may_go
+        assert catalog.delete_idle(10 * span_ms) == []
+        catalog.update(idle, 10 * span_ms)
+        assert catalog.delete_idle(11 * span_ms - 1) == []
+        assert [each.path for each in catalog.delete_idle(11 * span_ms)] == ["a"]
 
 
 class TestIdleEntities:

@@ -61,7 +61,6 @@ def test_what_is_fixed_at_creation() -> None:
         "EnablePartitioning",
         "RequiresSession",
         "RequiresDuplicateDetection",
-        "EnableExpress",
     }
 
 
@@ -193,13 +192,6 @@ class TestWhatFollowsFromOtherProperties:
         queue = normalise(replace(QUEUE, forward_to=address, forward_dead_letters_to=address))
         assert (queue.forward_to, queue.forward_dead_letters_to) == ("b", "b")
 
-    def test_who_forwards_is_never_idle(self) -> None:
-        """FWD-6; to forward dead letters only is something else."""
-        idle = replace(QUEUE, auto_delete_on_idle_ms=300_000)
-        assert normalise(replace(idle, forward_to="b")).auto_delete_on_idle_ms is None
-        kept = normalise(replace(idle, forward_dead_letters_to="b"))
-        assert kept.auto_delete_on_idle_ms == 300_000
-
     def test_a_partitioned_topic_has_no_order(self) -> None:
         """DFT."""
         topic = Topic(path="news", enable_partitioning=True)
@@ -212,10 +204,11 @@ class TestWhatFollowsFromOtherProperties:
         assert normalise(subscription) == subscription
 
 
-def test_an_entity_with_sessions_cannot_forward() -> None:
-    """FWD-1."""
-    with pytest.raises(BusError, match="an entity that requires sessions cannot forward"):
-        validate(replace(QUEUE, requires_session=True, forward_to="b"))
+def test_express_entities_have_no_duplicate_detection() -> None:
+    """DFT: what may be lost cannot be remembered."""
+    validate(replace(QUEUE, enable_express=True))
+    with pytest.raises(BusError, match="cannot be combined with RequiresDuplicateDetection"):
+        validate(replace(QUEUE, enable_express=True, requires_duplicate_detection=True))
 
 
 @pytest.mark.parametrize("field", ["requires_session", "requires_duplicate_detection"])

@@ -8,7 +8,7 @@ rule for its subscription.
 
 from __future__ import annotations
 
-from busway.model.entities import Entity
+from busway.model.entities import Entity, Topic
 
 
 class Idleness:
@@ -17,8 +17,9 @@ class Idleness:
         """Of entities with AutoDeleteOnIdle only; None until the first look at them."""
 
     def watch(self, entity: Entity) -> None:
-        """The entity is there."""
-        if entity.auto_delete_on_idle_ms is not None:
+        """The entity is there. One that forwards is never idle (FWD-6)."""
+        forwards = not isinstance(entity, Topic) and entity.forward_to is not None
+        if entity.auto_delete_on_idle_ms is not None and not forwards:
             self._used_ms.setdefault(entity.incarnation)
 
     def changed(self, entity: Entity) -> None:

@@ -98,7 +98,7 @@ PROPERTIES = (
         most=limits.DELIVERY_COUNT_MAX,
     ),
     Property("enable_batched_operations", "EnableBatchedOperations", Kind.FLAG),
-    Property("enable_express", "EnableExpress", Kind.FLAG, False),
+    Property("enable_express", "EnableExpress", Kind.FLAG),
     Property("support_ordering", "SupportOrdering", Kind.FLAG),
     Property("status", "Status", Kind.STATUS),
     Property(
@@ -109,6 +109,7 @@ PROPERTIES = (
     Property("user_metadata", "UserMetadata", Kind.TEXT, most=limits.USER_METADATA_MAX_CHARS),
 )
 
+EXPRESS = next(row for row in PROPERTIES if row.field == "enable_express")
 FORWARDS = tuple(row for row in PROPERTIES if row.kind is Kind.PATH)
 PARTITIONING = next(row for row in PROPERTIES if row.field == "enable_partitioning")
 
@@ -139,8 +140,8 @@ def show(row: Property, value: object) -> str:
 def normalise(entity: AnyEntity) -> AnyEntity:
     """The entity that a description stands for: what follows from other properties is put right.
 
-    Client libraries name the destination of a forward by its whole address. Who forwards is never
-    idle, so AutoDeleteOnIdle is unlimited there (FWD-6); a partitioned topic has no order (DFT).
+    Client libraries name the destination of a forward by its whole address; a partitioned topic has
+    no order (DFT).
     """
     changes: dict[str, Any] = {}
     if isinstance(entity, Topic):
@@ -148,8 +149,6 @@ def normalise(entity: AnyEntity) -> AnyEntity:
     else:
         for row in FORWARDS:
             changes[row.field] = resource_path(getattr(entity, row.field) or "") or None
-        if changes["forward_to"] is not None:
-            changes["auto_delete_on_idle_ms"] = None
     return replace(entity, **changes)
 
 
@@ -167,9 +166,9 @@ def validate(entity: Entity, tier: Tier = DEFAULT_TIER) -> None:
         value = getattr(entity, row.field)
         if (allowed := _objection(row, value, type(entity), TIERS[tier])) is not None:
             raise refused(entity, row, allowed)
-    if not isinstance(entity, Topic) and entity.requires_session and entity.forward_to:
-        allowed = "an entity that requires sessions cannot forward its messages"  # FWD-1
-        raise refused(entity, FORWARDS[0], allowed)
+    if not isinstance(entity, Subscription) and entity.enable_express:
+        if entity.requires_duplicate_detection:
+            raise refused(entity, EXPRESS, "it cannot be combined with RequiresDuplicateDetection")
 
 
 def refused(entity: Entity, row: Property, allowed: str) -> BusError:
