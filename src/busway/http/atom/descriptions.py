@@ -292,7 +292,6 @@ class Circumstances:
     """What else there is to know of a request, to read its description."""
 
     version: str
-    now_ms: int
     random: Random
     tier: Tier
 
@@ -323,16 +322,10 @@ def read(
                 values[field] = getattr(old, field)
         else:
             values[field] = _value(row.property, row.element, given)
-    before = old if isinstance(old, Queue | Topic) else None
     if RULES in there and description.entity is not Subscription:
-        values["authorization_rules"] = read_access_rules(
-            there[RULES],
-            now.random,
-            now.now_ms,
-            () if before is None else before.authorization_rules,
-        )
-    if before is not None and "max_size_mb" in values:
-        values["max_size_mb"] = _size_of_each(values["max_size_mb"], before, now.tier)
+        values["authorization_rules"] = read_access_rules(there[RULES], now.random)
+    if isinstance(old, Queue | Topic) and "max_size_mb" in values:
+        values["max_size_mb"] = _size_of_each(values["max_size_mb"], old, now.tier)
     return description.entity(**values)
 
 

@@ -57,10 +57,8 @@ class Visit:
         return self.call.now_ms()
 
     def circumstances(self) -> Circumstances:
-        host = self.call.services.host
-        return Circumstances(
-            self.version, host.now_ms(), host.random_bytes, self.catalog.namespace.tier
-        )
+        random = self.call.services.host.random_bytes
+        return Circumstances(self.version, random, self.catalog.namespace.tier)
 
     def missing(self) -> BusError:
         return BusError(NOT_FOUND, uri=self.call.uri)
@@ -118,10 +116,10 @@ class QueueOrTopic:
         now = visit.circumstances()
         if local_name(description) == TOPIC.element:
             topic = descriptions.read(description, TOPIC, names, now)
-            return visit.catalog.create_topic(topic, now.now_ms)
+            return visit.catalog.create_topic(topic, visit.now_ms())
         queue = descriptions.read(description, QUEUE, names, now)
         check_destinations(visit.call, queue)
-        return visit.catalog.create_queue(queue, now.now_ms)
+        return visit.catalog.create_queue(queue, visit.now_ms())
 
     def update(self, description: Element, old: Queue | Topic) -> Queue | Topic:
         visit, names = self.visit, {"path": old.path}
@@ -131,10 +129,10 @@ class QueueOrTopic:
             raise bad(f"'{old.path}' is a {old.entity_type.lower()}, and {wanted} is for another.")
         if isinstance(old, Topic):
             topic = descriptions.read(description, TOPIC, names, now, old)
-            return visit.catalog.update(topic, now.now_ms)
+            return visit.catalog.update(topic, visit.now_ms())
         queue = descriptions.read(description, QUEUE, names, now, old)
         check_destinations(visit.call, queue, old)
-        return visit.catalog.update(queue, now.now_ms)
+        return visit.catalog.update(queue, visit.now_ms())
 
     def delete(self, found: Queue | Topic) -> None:
         self.visit.catalog.delete(found.path, self.visit.now_ms())
@@ -163,14 +161,14 @@ class OneSubscription:
         first = children(description).get(DEFAULT_RULE_DESCRIPTION)
         rules = None if first is None else [read_default_rule(first)]
         check_destinations(visit.call, subscription)
-        return visit.catalog.create_subscription(subscription, now.now_ms, rules)
+        return visit.catalog.create_subscription(subscription, visit.now_ms(), rules)
 
     def update(self, description: Element, old: Subscription) -> Subscription:
         visit, names = self.visit, {"topic": old.topic, "name": old.name}
         now = visit.circumstances()
         subscription = descriptions.read(description, SUBSCRIPTION, names, now, old)
         check_destinations(visit.call, subscription, old)
-        return visit.catalog.update(subscription, now.now_ms)
+        return visit.catalog.update(subscription, visit.now_ms())
 
     def delete(self, found: Subscription) -> None:
         self.visit.catalog.delete_subscription(found.topic, found.name, self.visit.now_ms())
