@@ -378,8 +378,8 @@ class TestOurToml:
                 "topic 't', subscription 's': The subscription 't/Subscriptions/s' cannot have",
             ),
             (
-                "[[queues]]\nname = 'q'\nrequires_session = true\nforward_to = 'b'",
-                "busway.toml: queue 'q': The queue 'q' cannot have ForwardTo=b: an entity that",
+                "[[queues]]\nname = 'q'\nenable_express = true\nrequires_duplicate_detection = true",
+                "busway.toml: queue 'q': The queue 'q' cannot have EnableExpress=true: it cannot",
             ),
         ],
     )

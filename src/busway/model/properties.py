@@ -166,9 +166,12 @@ def validate(entity: Entity, tier: Tier = DEFAULT_TIER) -> None:
         value = getattr(entity, row.field)
         if (allowed := _objection(row, value, type(entity), TIERS[tier])) is not None:
             raise refused(entity, row, allowed)
-    if not isinstance(entity, Subscription) and entity.enable_express:
-        if entity.requires_duplicate_detection:
-            raise refused(entity, EXPRESS, "it cannot be combined with RequiresDuplicateDetection")
+    if (
+        not isinstance(entity, Subscription)
+        and entity.enable_express
+        and entity.requires_duplicate_detection
+    ):
+        raise refused(entity, EXPRESS, "it cannot be combined with RequiresDuplicateDetection")
 
 
 def refused(entity: Entity, row: Property, allowed: str) -> BusError:
