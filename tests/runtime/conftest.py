@@ -15,6 +15,10 @@ from busway.runtime.certificates import CertificateFolder
 from tests.runtime.played import Port
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "limits(**values): those of the port of a test")
+
+
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
