@@ -89,6 +89,8 @@ class Examiner:
         trip = self._round_trips.get(store.name)
         if trip is not None and again:
             await trip.end(host)
+            if not trip.took_ms.done():
+                return Finding(broker.state, reason=LATE)  # none is begun behind one that hangs
         now_ms = host.now_ms()
         fresh_ms = 0 if again else ASKED_AGAIN_AFTER_MS
         if trip is None or (trip.took_ms.done() and now_ms - trip.began_ms >= fresh_ms):
@@ -97,7 +99,7 @@ class Examiner:
         took_ms = trip.took_ms.result() if trip.took_ms.done() else None
         if not broker.available:
             return Finding(broker.state, took_ms, REASONS[broker.state])
-        if took_ms is None:
+        if took_ms is None or took_ms > ROUND_TRIP_MAX_MS:
             return Finding(broker.state, reason=LATE)
         return Finding(broker.state, took_ms, FULL if broker.disk_full else None)
 
