@@ -1,0 +1,107 @@
+"""One port, every way to it: AMQP and AMQP over WebSocket, each plain and in TLS (D-32, D-33).
+
+The clients are those of the Python SDK; those of JavaScript are in `compliance/js`. Python's take
+the port of a connection string for plain AMQP only, so they are told of it as a custom endpoint
+(amqp.md 1), and they trust no authority but the one that they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import ServiceBusError
+
+from busway.runtime.certificates import CertificateFolder
+from busway.testing import Server
+from tests.sdk.faces import FACES, Sdk
+
+AMQP, WEBSOCKET = TransportType.Amqp, TransportType.AmqpOverWebsocket
+
+TRANSPORTS = {
+    "AMQP": (AMQP, False),
+    "AMQPS": (AMQP, True),
+    "WebSocket": (WEBSOCKET, False),
+    "WebSocket in TLS": (WEBSOCKET, True),
+}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> CertificateFolder:
+    files = CertificateFolder(tmp_path_factory.mktemp("tls"))
+    files.make([])
+    return files
+
+
+@pytest.fixture(scope="module")
+def one_port(certificates: CertificateFolder) -> Iterator[Server]:
+    tls = ["--tls-cert", str(certificates.server), "--tls-key", str(certificates.server_key)]
+    with Server("conventional", partitioned=["partitioned"], arguments=tls) as server:
+        yield server
+
+
+@dataclass
+class Way:
+    """How a client gets to the server."""
+
+    server: Server
+    transport: TransportType
+    tls: bool
+    authority: str
+
+    def connect(self, sdk: Sdk, **options: Any) -> Any:
+        server = self.server
+        if self.tls or self.transport is WEBSOCKET:
+            options = {"custom_endpoint_address": f"sb://localhost:{server.port}", **options}
+        if self.tls:
+            options = {"connection_verify": self.authority, **options}
+        string = server.tls_connection_string if self.tls else server.connection_string
+        return sdk.connect(string, transport_type=self.transport, retry_total=0, **options)
+
+
+@pytest.fixture(params=list(TRANSPORTS))
+def way(request: pytest.FixtureRequest, one_port: Server, certificates: CertificateFolder) -> Way:
+    transport, tls = TRANSPORTS[request.param]
+    return Way(one_port, transport, tls, str(certificates.authority))
+
+
+@pytest.fixture
+def sdk(face: str) -> Iterator[Sdk]:
+    made = FACES[face]()
+    yield made
+    made.close()
+
+
+def test_messages_are_sent_received_and_completed(sdk: Sdk, way: Way, kind: str) -> None:
+    small, large = "small", "x" * 200_000  # of several frames
+    with way.connect(sdk) as client, client.get_queue_sender(kind) as sender:
+        for body in (small, large):
+            sender.send_messages(ServiceBusMessage(body))
+        with client.get_queue_receiver(kind) as receiver:
+            received: list[str] = []
+            while len(received) < 2:
+                for message in receiver.receive_messages(max_message_count=2, max_wait_time=10):
+                    received.append(str(message))
+                    receiver.complete_message(message)
+            assert sorted(received) == sorted([small, large])
+            assert receiver.peek_messages() == []
+
+
+@pytest.mark.parametrize("transport", [AMQP, WEBSOCKET], ids=["AMQPS", "WebSocket in TLS"])
+def test_an_authority_that_is_not_trusted_keeps_clients_away(
+    sdk: Sdk, one_port: Server, tmp_path: Any, transport: TransportType
+) -> None:
+    """What is encrypted is encrypted for somebody: a client checks whom it talks to."""
+    stranger = CertificateFolder(tmp_path)
+    stranger.make([])
+    way = Way(one_port, transport, True, str(stranger.authority))
+    with (
+        way.connect(sdk) as client,
+        pytest.raises(ServiceBusError, match=r"(?i)certificate|ssl"),
+        client.get_queue_sender("conventional") as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("not for everybody"))
+    assert "Traceback" not in one_port.log
