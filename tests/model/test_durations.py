@@ -15,6 +15,7 @@ from busway.model.durations import (
     parse_duration,
     parse_iso,
     parse_short,
+    parse_timespan,
 )
 
 
@@ -94,3 +95,25 @@ def test_what_is_written_reads_back(span_ms: int | None) -> None:
 )
 def test_in_error_texts(span_ms: int, text: str) -> None:
     assert format_timespan(span_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "span_ms"),
+    [
+        ("00:01:30", 90_000),
+        ("0:0:40", 40_000),
+        ("0.00:00:40", 40_000),
+        ("1.00:00:00", 86_400_000),
+        ("14.23:59:59.1234567", 14 * 86_400_000 + 86_399_123),
+        ("00:00:00.5", 500),
+    ],
+)
+def test_a_time_span_of_dot_net_is_read(text: str, span_ms: int) -> None:
+    assert parse_timespan(text) == span_ms
+    assert parse_timespan(format_timespan(span_ms)) == span_ms
+
+
+@pytest.mark.parametrize("text", ["", "90", "24:00:00", "00:60:00", "00:00", "-00:00:01", "PT1M"])
+def test_what_is_no_time_span_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="time span"):
+        parse_timespan(text)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Flag
 from typing import Protocol
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import quote_plus, unquote, unquote_plus
 
 from busway.model.entities import AuthorizationRule
 from busway.model.errors import (
@@ -133,6 +133,15 @@ def parse(text: str) -> Token:
         rule_name=unquote_plus(as_sent),  # Python encodes it twice
         rule_name_as_sent=as_sent,
     )
+
+
+def write(resource: str, rule_name: str, key: str, expires_s: int) -> str:
+    """A token for a resource, as client libraries make it; it expires at so many seconds since
+    1970."""
+    encoded, expiry = quote_plus(resource), str(expires_s)
+    signature = quote_plus(sign(encoded, expiry, key))
+    name = quote_plus(rule_name)
+    return f"SharedAccessSignature sr={encoded}&sig={signature}&se={expiry}&skn={name}"
 
 
 def sign(resource: str, expiry: str, key: str) -> str:

@@ -45,7 +45,6 @@ RESERVED = frozenset(
         "nel",
         "origin",
         "pragma",
-        "priority",
         "range",
         "ratelimit",
         "referer",

@@ -111,8 +111,10 @@ def _batched(item: Any, what: str) -> bytes:
     body = item.get("Body")
     if not isinstance(body, str):
         raise refused(f"{what} has no 'Body', or one that is not text.")
-    described = item.get("BrokerProperties") or {}
-    properties = item.get("UserProperties") or {}
+    described, properties = (
+        {} if item.get(name) is None else item[name]
+        for name in ("BrokerProperties", "UserProperties")
+    )
     if not isinstance(described, dict) or not isinstance(properties, dict):
         raise refused(f"'BrokerProperties' and 'UserProperties' of {what} must be JSON objects.")
     content_type = described.get("ContentType")
