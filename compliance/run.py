@@ -27,6 +27,7 @@ from xml.etree import ElementTree
 
 from entities import configuration
 
+from busway.runtime.certificates import CertificateFolder
 from busway.testing.server import Server
 
 HERE = Path(__file__).resolve().parent
@@ -175,10 +176,16 @@ def run(suite: Suite, *, on_disk: bool) -> Result:
         report.unlink()
     started = time.monotonic()
     log = BUILD / f"{suite.name}.server.log"
-    with tempfile.TemporaryDirectory(prefix="busway-compliance-") as data:
-        server = Server(config=configuration(), data=data if on_disk else None)
+    with tempfile.TemporaryDirectory(prefix="busway-compliance-") as folder:
+        files = CertificateFolder(Path(folder, "tls"))
+        files.make([])
+        server = Server(
+            config=configuration(),
+            data=Path(folder, "data") if on_disk else None,
+            arguments=["--tls-cert", str(files.server), "--tls-key", str(files.server_key)],
+        )
         try:
-            status = _test(suite, server.start().connection_string)
+            status = _test(suite, server.start(), files.authority)
             crashed = not server.is_running
         except subprocess.TimeoutExpired:
             return Result(suite, note=f"failed: still running after {SUITE_S} s")
@@ -196,12 +203,18 @@ def run(suite: Suite, *, on_disk: bool) -> Result:
     return Result(suite, tests, time.monotonic() - started, note)
 
 
-def _test(suite: Suite, connection_string: str) -> int:
+def _test(suite: Suite, server: Server, authority: Path) -> int:
+    told = {
+        "BUSWAY_CONNECTION_STRING": server.connection_string,
+        "BUSWAY_TLS_CONNECTION_STRING": server.tls_connection_string,
+        "BUSWAY_AUTHORITY": str(authority),
+        "NODE_EXTRA_CA_CERTS": str(authority),
+    }
     with suite.output.open("w") if suite.output else nullcontext() as output:
         return subprocess.run(
             suite.test,
             cwd=suite.folder,
-            env=os.environ | {"BUSWAY_CONNECTION_STRING": connection_string},
+            env=os.environ | told,
             stdout=output,
             check=False,
             timeout=SUITE_S,

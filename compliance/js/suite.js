@@ -4,3 +4,4 @@ import "./tests/queues.js";
 import "./tests/sessions.js";
 import "./tests/topics.js";
 import "./tests/schedules.js";
+import "./tests/transports.js";

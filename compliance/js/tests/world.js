@@ -4,7 +4,8 @@
 import test from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
 
-const CONNECTION_STRING = process.env.BUSWAY_CONNECTION_STRING;
+export const CONNECTION_STRING = process.env.BUSWAY_CONNECTION_STRING;
+export const TLS_CONNECTION_STRING = process.env.BUSWAY_TLS_CONNECTION_STRING;
 const TEST_MS = 60_000;
 
 const taken = new Map();
@@ -16,11 +17,14 @@ function take(kind, flavour) {
   return `${prefix}-${number}`;
 }
 
+const connect = (connectionString, options) =>
+  new ServiceBusClient(connectionString, { retryOptions: { maxRetries: 0 }, ...options });
+
 // A test on a conventional and on a partitioned entity. It is given { client, name, take, partitioned }.
-export function onBothFlavours(sentence, kind, body) {
+export function onBothFlavours(sentence, kind, body, way = [CONNECTION_STRING]) {
   for (const flavour of ["conventional", "partitioned"]) {
     test(`${sentence} (${flavour})`, { timeout: TEST_MS }, async () => {
-      const client = new ServiceBusClient(CONNECTION_STRING, { retryOptions: { maxRetries: 0 } });
+      const client = connect(...way);
       try {
         await body({
           client,
