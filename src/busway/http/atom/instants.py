@@ -12,13 +12,13 @@ _YEAR_1 = datetime(1, 1, 1)
 
 
 def instant(ms: int | None) -> str:
-    """Milliseconds since 1970; None and 0 are never."""
-    return f"{of_ticks(ticks_of(ms))}Z" if ms else NEVER
+    """Milliseconds since 1970, so that later ones compare as greater; None and 0 are never."""
+    return f"{of_ticks(ticks_of(ms - ms % 1000))}.{ms % 1000:03d}Z" if ms else NEVER
 
 
 def whole_seconds(ms: int) -> str:
     """As `published` and `updated` have it (http.md 4)."""
-    return instant(ms // 1000 * 1000)
+    return f"{of_ticks(ticks_of(ms - ms % 1000))}Z" if ms else NEVER
 
 
 def ticks_of(ms: int) -> int:
