@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from types import TracebackType
+from typing import Any
 
 from busway.amqp.connection import Connection, ConnectionSettings, Role
 from busway.amqp.events import Closed, Event, Opened
@@ -11,13 +12,34 @@ from busway.amqp.events import Closed, Event, Opened
 WAIT_S = 10.0
 
 
+class WebSocketAsSocket:
+    """As much of a socket as a raw client uses, on one of websocket-client's connections."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def recv(self, size: int) -> bytes:
+        said: bytes = self._connection.recv()
+        return said
+
+    def sendall(self, data: bytes) -> None:
+        self._connection.send_binary(data)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 class RawClient:
     """The engine's client side on a blocking socket."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), WAIT_S)
+    def __init__(self, port: int, wire: Any = None) -> None:
+        self.socket = wire or socket.create_connection(("127.0.0.1", port), WAIT_S)
         self.engine = Connection(ConnectionSettings(container_id="test"), role=Role.CLIENT)
         self.events: list[Event] = []
+
+    @classmethod
+    def in_websocket(cls, connection: Any) -> RawClient:
+        return cls(0, WebSocketAsSocket(connection))
 
     def open(self) -> RawClient:
         self.engine.open()

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 class Ports:
     main: int
     http: int | None = None
+    """None: no port of its own."""
     tls: int | None = None
 
 
@@ -29,22 +30,22 @@ async def open_ports(listener: Listener, configuration: Configuration, *, has_tl
     """Raises `StartError` if one that was asked for cannot be had."""
     settings = configuration.settings
     main = await _must_open(listener, settings.host, settings.port, "--port")
-    opened = {settings.port: main}
+    opened = [main]
 
     async def also(name: str, port: int | None) -> int | None:
         if port is None or (name not in configuration.chosen and settings.port == 0):
             return None
-        if port in opened and port != 0:
-            return opened[port]
+        if port in opened:
+            return None  # one port is enough for all
         flag = f"--{name.replace('_', '-')}"
         try:
-            opened[port] = await _must_open(listener, settings.host, port, flag)
+            opened.append(await _must_open(listener, settings.host, port, flag))
         except StartError as error:
             if name in configuration.chosen:
                 raise
             log.warning("%s Going on without: port %d takes the same.", error, main)
             return None
-        return opened[port]
+        return opened[-1]
 
     http = await also("http_port", settings.http_port)
     tls = await also("tls_port", settings.tls_port if has_tls else None)
