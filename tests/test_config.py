@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busway.amqp.types import Timestamp
-from busway.config import ConfigError, Settings, load
-from busway.config.entities import emulator_rows, read_entities, toml_rows
+from busway.config import ConfigError, Declared, Settings, load
+from busway.config.entities import emulator_rows, toml_rows
+from busway.config.namespaces import DeclaredNamespace, read_namespaces
 from busway.config.rules import TOML_CONDITIONS
 from busway.config.rules import TOML_KEYS as RULE_KEYS
 from busway.model.durations import DAY_MS, format_iso
 from busway.model.entities import (
+    AuthorizationRule,
     CorrelationFilter,
     EntityStatus,
     Queue,
@@ -28,6 +30,7 @@ from busway.model.entities import (
     Topic,
     TrueFilter,
 )
+from busway.model.limits import Tier
 from busway.model.properties import Kind, show
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +41,12 @@ def file_with(tmp_path: Path, text: str, name: str = "busway.toml") -> Path:
     path = tmp_path / name
     path.write_text(text)
     return path
+
+
+def read_entities(document: dict[str, Any], file: str) -> tuple[Declared, ...]:
+    """Those of the default namespace, where there is no other one."""
+    (namespace,) = read_namespaces(document, file, DeclaredNamespace(name="busway"))
+    return namespace.entities
 
 
 def said(tmp_path: Path, text: str) -> str:
@@ -56,9 +65,15 @@ class TestSettings:
             host="127.0.0.1",
             port=5672,
             http_port=5300,
+            tls_port=5671,
+            tls=False,
+            tls_cert=None,
+            tls_key=None,
             stores=2,
             nodes=1,
             key=None,
+            tier=None,
+            namespace_partitions=None,
             config=None,
             memory=False,
         )
@@ -69,6 +84,22 @@ class TestSettings:
         settings = load({"port": 3, "nodes": None}, environ).settings
         assert (settings.port, settings.http_port, settings.stores) == (3, 2, 1)
         assert (settings.nodes, settings.config) == (1, config)
+
+    @pytest.mark.parametrize("word", ["off", "OFF", False])
+    def test_ports_beside_the_first_can_be_off(self, word: object) -> None:
+        settings = load({"http_port": word, "tls_port": word}, {}).settings
+        assert (settings.http_port, settings.tls_port) == (None, None)
+        with pytest.raises(ConfigError, match="--port is"):
+            load({"port": word}, {})
+
+    def test_what_somebody_wrote_down_is_told_from_defaults(self, tmp_path: Path) -> None:
+        config = file_with(tmp_path, "[serve]\nport = 5672\n")
+        chosen = load({"config": config, "data": None}, {"BUSWAY_HTTP_PORT": "5300"}).chosen
+        assert chosen == {"config", "port", "http_port"}
+
+    def test_tls_files_are_paths(self) -> None:
+        settings = load({}, {"BUSWAY_TLS_CERT": "a.pem", "BUSWAY_TLS_KEY": "a.key"}).settings
+        assert (settings.tls_cert, settings.tls_key) == (Path("a.pem"), Path("a.key"))
 
     @pytest.mark.parametrize(
         ("word", "memory"), [("1", True), ("true", True), ("YES", True), ("0", False), ("", False)]
@@ -415,8 +446,8 @@ class TestTheJsonOfTheEmulator:
             ({"UserConfig": []}, "c.json: UserConfig is a list, and must be an object."),
             ({"UserConfig": {"Namespace": []}}, "Did you mean 'Namespaces'?"),
             (
-                {"UserConfig": {"Namespaces": [{"Name": "a"}, {"Name": "b"}]}},
-                "c.json: 2 namespaces are declared, and there is one.",
+                {"UserConfig": {"Namespaces": [{"Name": "a"}, {"Name": "b.c"}]}},
+                "c.json: namespace 'b.c': 'b.c' is not a valid namespace name",
             ),
             (emulator(Queues=[{}]), "c.json: queue 1: has no Name."),
             (
@@ -493,6 +524,136 @@ class TestTheJsonOfTheEmulator:
         document = with_rule(SqlFilter={"SqlExpression": "a = 1", "CompatibilityLevel": 20})
         _, subscription = read_entities(document, "c.json")
         assert subscription.rules == (Rule(name="r", filter=SqlFilter("a = 1")),)
+
+
+class TestNamespaces:
+    TWO = """
+        [serve]
+        tier = "basic"
+
+        [[queues]]
+        name = "orders"
+
+        [[access]]
+        name = "app"
+        rights = ["listen", "Send"]
+        key = "the-key-of-the-application"
+
+        [namespaces.contoso]
+        tier = "Premium"
+        namespace_partitions = 2
+        hosts = ["127.0.0.2", "bus.contoso.example"]
+        key = "the-root-key-of-contoso"
+
+        [[namespaces.contoso.queues]]
+        name = "large"
+        max_size_mb = 81920
+
+        [[namespaces.contoso.topics]]
+        name = "events"
+        [[namespaces.contoso.topics.subscriptions]]
+        name = "audit"
+
+        [[namespaces.contoso.access]]
+        name = "all"
+        rights = ["Manage", "Send", "Listen"]
+        key = "the-key-of-all-of-contoso"
+        secondary_key = "the-other-key-of-contoso"
+    """
+
+    def test_have_the_tables_of_the_default_one(self, tmp_path: Path) -> None:
+        default, contoso = load({"config": file_with(tmp_path, self.TWO)}, {}).namespaces
+        assert (default.name, default.tier, default.partitions) == ("busway", Tier.BASIC, None)
+        assert [each.path for each in default.entities] == ["orders"]
+        assert default.access == (
+            AuthorizationRule("app", ("Send", "Listen"), "the-key-of-the-application"),
+        )
+        assert (contoso.name, contoso.tier, contoso.partitions) == ("contoso", Tier.PREMIUM, 2)
+        assert contoso.hosts == ("127.0.0.2", "bus.contoso.example")
+        assert contoso.key == "the-root-key-of-contoso"
+        assert [each.path for each in contoso.entities] == [
+            "large",
+            "events",
+            "events/Subscriptions/audit",
+        ]
+        (rule,) = contoso.access
+        assert (rule.primary_key, rule.secondary_key) == (
+            "the-key-of-all-of-contoso",
+            "the-other-key-of-contoso",
+        )
+
+    def test_keys_are_not_shown(self, tmp_path: Path) -> None:
+        assert "the-" not in repr(load({"config": file_with(tmp_path, self.TWO)}, {}))
+
+    def test_the_first_of_the_emulator_is_the_default_one(self, tmp_path: Path) -> None:
+        document = {
+            "UserConfig": {
+                "Namespaces": [
+                    {"Name": "sbemulatorns", "Queues": [{"Name": "a"}]},
+                    {"Name": "other", "Queues": [{"Name": "b"}]},
+                ]
+            }
+        }
+        path = file_with(tmp_path, json.dumps(document), "c.json")
+        namespaces = load({"config": path, "key": "a-key-of-sixteen"}, {}).namespaces
+        assert [(each.name, each.key) for each in namespaces] == [
+            ("busway", "a-key-of-sixteen"),
+            ("other", None),
+        ]
+        assert [each.entities[0].path for each in namespaces] == ["a", "b"]
+
+    def test_flags_are_of_the_default_one(self) -> None:
+        (default,) = load({"tier": "PREMIUM"}, {"BUSWAY_NAMESPACE_PARTITIONS": "4"}).namespaces
+        assert (default.tier, default.partitions) == (Tier.PREMIUM, 4)
+
+    def test_what_some_tier_allows_is_left_to_the_catalog(self, tmp_path: Path) -> None:
+        """A premium namespace need not say so at every start."""
+        text = "[[queues]]\nname = 'q'\nmax_size_mb = 10240"
+        assert load({"config": file_with(tmp_path, text)}, {}).entities
+        assert "it may be 1024" in said(tmp_path, f"[serve]\ntier = 'standard'\n{text}")
+
+    @pytest.mark.parametrize(
+        ("text", "answer"),
+        [
+            ("[serve]\ntier = 'gold'", '[serve]: tier is "gold", and must be basic, standard or'),
+            (
+                "[serve]\nnamespace_partitions = 3",
+                "[serve]: namespace_partitions is 3, and must be 1, 2 or 4.",
+            ),
+            ("[namespaces]\ncontoso = 5", "namespace 'contoso': must be a table, [namespaces."),
+            ("[namespaces.contoso]\nqueue = 5", "contoso': unknown key 'queue'. Did you mean"),
+            ("[namespaces.busway]", "namespace 'busway': is the default one."),
+            ("[namespaces.Contoso]\n[namespaces.contoso]", "'contoso': is declared twice."),
+            ("[namespaces.'a.b']", "'a.b' is not a valid namespace name"),
+            ("[namespaces.localhost]", "that name means the default namespace"),
+            ("[namespaces.contoso]\nhosts = 'x'", 'hosts is "x", and must be a list of names'),
+            (
+                "[namespaces.a]\nhosts = ['x']\n[namespaces.b]\nhosts = ['X']",
+                "the host 'X' of the namespace 'b' means the namespace 'a' already.",
+            ),
+            ("[namespaces.contoso]\nkey = 'short'", "key must be one word of at least 16"),
+            ("[[access]]\nrights = ['Send']", "access rule 1: has no name."),
+            ("[[access]]\nname = 'a'\nrights = ['Send']", "access rule 'a': has no key."),
+            (
+                "[[access]]\nname = 'a'\nkey = 'a-key-of-sixteen'\nrights = 'Send'",
+                'rights is "Send", and must be a list such as ["Send", "Listen"].',
+            ),
+            (
+                "[[access]]\nname = 'a'\nkey = 'a-key-of-sixteen'\nrights = ['Write']",
+                "has some of the rights Manage, Send, Listen, and no others.",
+            ),
+            (
+                "[[access]]\nname = 'a'\nkey = 'a-key-of-sixteen'\nrights = ['Manage']",
+                "has the right Manage, which needs Send and Listen as well.",
+            ),
+            (
+                "[[namespaces.contoso.queues]]\nname = 'q'\nlock_duration = '1h'",
+                "busway.toml: namespace 'contoso': queue 'q': ",
+            ),
+        ],
+    )
+    def test_mistakes_are_explained(self, tmp_path: Path, text: str, answer: str) -> None:
+        assert answer in said(tmp_path, text)
 
 
 class TestRoundTrips:

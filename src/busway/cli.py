@@ -154,6 +154,22 @@ def serve(
             "first start and kept in the data folder.",
         ),
     ] = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIER",
+            help="basic, standard or premium: what the namespace allows. Fixed at first start.  "
+            "[default: standard]",
+        ),
+    ] = None,
+    namespace_partitions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="1, 2 or 4 partitions for every queue and topic of a premium namespace. Fixed at "
+            "first start.  [default: 1]",
+        ),
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option(
@@ -201,6 +217,8 @@ def serve(
         "stores": stores,
         "nodes": nodes,
         "key": key,
+        "tier": tier,
+        "namespace_partitions": namespace_partitions,
         "config": config,
         "memory": memory,
     }

@@ -20,7 +20,7 @@ from busway.broker.seams import Entities
 from busway.cluster.catalog import Catalog, CatalogError, Change, StoreStanding
 from busway.cluster.catalog_rows import description_of, entity_of_row
 from busway.gateway.auth import AccessRules
-from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, EntityStatus, Queue, Topic
+from busway.model.entities import AuthorizationRule, EntityStatus, Queue, Topic
 from busway.model.errors import (
     ENTITY_ALREADY_EXISTS,
     ENTITY_COUNT_EXCEEDED,
@@ -379,38 +379,3 @@ class TestStores:
         assert again.stores.register(["a"]) == (StoreStanding(0, "a"),)
         assert again.stores.expected(1) is None
         assert again.tombstones()[0].stores == {"a"}
-
-
-class TestAccessRules:
-    def test_the_root_rule_has_all_rights_and_is_not_stored(
-        self, catalog: Catalog, file: Path
-    ) -> None:
-        catalog.set_root_key("topsecretkey")
-        rule = catalog.namespace_rule(ROOT_RULE_NAME)
-        assert rule is not None
-        assert (rule.rights, rule.primary_key) == (("Manage", "Send", "Listen"), "topsecretkey")
-        catalog.update_namespace(catalog.namespace)
-        assert reopened(file).namespace_rule(ROOT_RULE_NAME) is None
-        assert all(b"topsecretkey" not in each.read_bytes() for each in file.parent.iterdir())
-
-    def test_of_the_namespace_are_kept(self, catalog: Catalog, file: Path) -> None:
-        reader = AuthorizationRule("reader", ("Listen",), "k", "k2")
-        catalog.update_namespace(replace(catalog.namespace, authorization_rules=(reader,)))
-        assert reopened(file).namespace_rule("READER") == reader
-
-    def test_of_the_namespace_are_twelve_at_most(self, catalog: Catalog) -> None:
-        """LIM-12."""
-        rules = tuple(AuthorizationRule(f"r{i}", ("Send",), "k") for i in range(12))
-        with pytest.raises(BusError, match="at most 12 access rules"):
-            catalog.update_namespace(replace(catalog.namespace, authorization_rules=rules))
-
-    def test_of_an_entity_hold_for_what_lies_in_it(self, catalog: Catalog) -> None:
-        """D-34."""
-        rule = AuthorizationRule("sender", ("Send",), "k")
-        catalog.create_queue(Queue(path="eu/Orders", authorization_rules=(rule,)))
-        catalog.create_queue(Queue(path="eu/orders2"))
-        assert catalog.entity_rule("EU/orders", "sender") == ("eu/Orders", rule)
-        assert catalog.entity_rule("eu/orders/$DeadLetterQueue", "Sender") == ("eu/Orders", rule)
-        assert catalog.entity_rule("eu/orders2", "sender") is None
-        assert catalog.entity_rule("eu", "sender") is None
-        assert catalog.entity_rule("eu/orders", "other") is None

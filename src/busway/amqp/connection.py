@@ -79,6 +79,7 @@ class Connection:
         "_output",
         "_output_size",
         "_partial_bytes",
+        "_partial_bytes_max",
         "_read",
         "_rest",
         "_sasl",
@@ -110,6 +111,7 @@ class Connection:
         self._by_channel: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
         self._partial_bytes = 0
+        self._partial_bytes_max = settings.max_partial_bytes
         self._idle = IdleWatch(settings.idle_timeout_ms)
         # Bytes that do not make up a whole frame yet, and how many it takes until they may.
         self._rest = bytearray()
@@ -458,11 +460,15 @@ class Connection:
     def charge_partial(self, change: int) -> None:
         """Count what deliveries in parts hold, over all links."""
         self._partial_bytes += change
-        if change > 0 and self._partial_bytes > self.settings.max_partial_bytes:
+        if change > 0 and self._partial_bytes > self._partial_bytes_max:
             raise ProtocolError(
                 RESOURCE_LIMIT_EXCEEDED,
-                f"incomplete deliveries hold more than {self.settings.max_partial_bytes} bytes",
+                f"incomplete deliveries hold more than {self._partial_bytes_max} bytes",
             )
+
+    def make_room(self, message_bytes: int) -> None:
+        """A link may bring one message of this size, in frames that cost more than their bytes."""
+        self._partial_bytes_max = max(self._partial_bytes_max, message_bytes + message_bytes // 4)
 
     # Time
 

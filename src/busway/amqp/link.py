@@ -124,9 +124,12 @@ class Link:
         source: Source | None = None,
         target: Target | Coordinator | None = None,
         max_message_size: int | None = None,
+        receive_limit: int | None = None,
         properties: dict[Any, Any] | None = None,
     ) -> None:
         """Attach our end, echoing what the peer asked for unless told otherwise (amqp.md 7.2).
+
+        `receive_limit` is for a link that takes larger messages than the settings allow to any.
 
         A client may have sent its flow along with the attach, and no event says so: look at
         `credit` and `drain` afterwards.
@@ -141,6 +144,9 @@ class Link:
             # Java makes itself a buffer of this size, of none if it is null.
             max_message_size = self.session.settings.max_message_size
         self.max_message_size = max_message_size
+        if receive_limit is not None:
+            self.receive_limit = receive_limit
+            self.session.connection.make_room(receive_limit)
         self.send_attach(properties)
 
     def refuse(self, condition: str, description: str | None = None) -> None:

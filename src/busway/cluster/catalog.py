@@ -28,6 +28,7 @@ from busway.cluster.entity_index import EntityIndex
 from busway.cluster.idleness import Idleness
 from busway.cluster.rule_book import DEFAULT_RULES, NewIdSource, RuleBook
 from busway.cluster.store_register import StoreRegister, StoreStanding
+from busway.model.access import checked_access_rules
 from busway.model.entities import (
     ALL_RIGHTS,
     ROOT_RULE_NAME,
@@ -41,7 +42,7 @@ from busway.model.entities import (
 )
 from busway.model.errors import ARGUMENT_ERROR, NOT_FOUND, SERVER_BUSY, BusError
 from busway.model.limits import ACCESS_RULES_MAX
-from busway.model.names import NAMESPACE_NAME, SUBSCRIPTIONS_NODE, check_name, name_key
+from busway.model.names import SUBSCRIPTIONS_NODE, name_key
 from busway.model.partitioning import place
 from busway.model.properties import AnyEntity, check_update, normalise, validate
 
@@ -104,6 +105,7 @@ class Catalog(EntityIndex):
         self._new_id = new_id
         self._listeners: list[Callable[[Change], None]] = []
         self._root_rule: AuthorizationRule | None = None
+        self._with_root_rule = namespace
         self._rules = RuleBook(new_id)
         self._idleness = Idleness()
         self._load()
@@ -163,9 +165,11 @@ class Catalog(EntityIndex):
         if not self.stores.well:
             raise BusError(SERVER_BUSY, refused=True)
         partitions = partitions_in(self._namespace, description.enable_partitioning)
+        access = checked_access_rules(description.authorization_rules, (), now_ms)
         entity = replace(
             description,
             version=1,
+            authorization_rules=access,
             placement=place(description.path, self.stores.well, partitions),
             created_ms=now_ms,
             updated_ms=now_ms,
@@ -230,6 +234,11 @@ class Catalog(EntityIndex):
             for name in KEPT_BY_UPDATES
             if name in description.__dataclass_fields__
         }
+        if not isinstance(description, Subscription):
+            assert not isinstance(old, Subscription)
+            kept["authorization_rules"] = checked_access_rules(
+                description.authorization_rules, old.authorization_rules, now_ms
+            )
         entity = replace(description, version=old.version + 1, updated_ms=now_ms, **kept)
         with self._writing():
             self._file.update(entity)
@@ -413,33 +422,44 @@ class Catalog(EntityIndex):
     @property
     def namespace(self) -> Namespace:
         """With the root rule first, if its key is known."""
-        rules = self._namespace.authorization_rules
-        if self._root_rule is not None:
-            rules = (self._root_rule, *rules)
-        return replace(self._namespace, authorization_rules=rules)
+        return self._with_root_rule
 
     def set_root_key(self, key: str, secondary_key: str | None = None) -> None:
         """The root rule is not stored here: its key has a file of its own (`root_key.py`)."""
         self._root_rule = AuthorizationRule(ROOT_RULE_NAME, ALL_RIGHTS, key, secondary_key)
+        self._show_namespace()
+
+    def _show_namespace(self) -> None:
+        rules = self._namespace.authorization_rules
+        if self._root_rule is not None:
+            rules = (self._root_rule, *rules)
+        self._with_root_rule = replace(self._namespace, authorization_rules=rules)
 
     def update_namespace(self, namespace: Namespace, now_ms: int = 0) -> Namespace:
-        """New access rules. Name and tier are fixed; the root rule is left as it is."""
-        check_name(NAMESPACE_NAME, namespace.name)
-        kept = tuple(rule for rule in namespace.authorization_rules if rule.name != ROOT_RULE_NAME)
+        """New access rules. All else is fixed, and the root rule is left as it is."""
         old = self._namespace
-        if (namespace.name, namespace.tier) != (old.name, old.tier):
-            raise BusError(
-                ARGUMENT_ERROR, detail="The name and the tier of a namespace cannot be changed."
-            )
-        if len(kept) + 1 > ACCESS_RULES_MAX:
+        if (namespace.name, namespace.tier, namespace.partitions) != (
+            old.name,
+            old.tier,
+            old.partitions,
+        ):
             raise BusError(
                 ARGUMENT_ERROR,
-                detail=f"A namespace has at most {ACCESS_RULES_MAX} access rules (LIM-12).",
+                detail="The name, the tier and the partitions of a namespace cannot be changed.",
             )
+        others = tuple(
+            rule
+            for rule in namespace.authorization_rules
+            if name_key(rule.name) != name_key(ROOT_RULE_NAME)
+        )
+        kept = checked_access_rules(
+            others, old.authorization_rules, now_ms, room=ACCESS_RULES_MAX - 1
+        )
         changed = replace(old, authorization_rules=kept, updated_ms=now_ms)
         with self._writing():
             self._file.write_namespace(changed)
         self._namespace = changed
+        self._show_namespace()
         return self.namespace
 
     def namespace_rule(self, name: str) -> AuthorizationRule | None:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from busway.cluster.admission import completed
 from busway.cluster.catalog import Catalog
 from busway.config.entities import Declared
 from busway.config.errors import ConfigError
-from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
+from busway.model.entities import AuthorizationRule, Entity, Queue, Rule, Subscription, Topic
 from busway.model.errors import BusError
 from busway.model.names import DEFAULT_RULE, name_key, resource_path
-from busway.model.properties import FORWARDS, check_update, normalise
+from busway.model.properties import FORWARDS, check_update, normalise, validate
 
 
 class Outcome(Enum):
@@ -53,12 +54,28 @@ def apply(declared: Iterable[Declared], catalog: Catalog, now_ms: int = 0) -> li
     return applied
 
 
+def apply_access(rules: Iterable[AuthorizationRule], catalog: Catalog, now_ms: int = 0) -> None:
+    """The rules of the file take the place of those of the same name; others are left alone."""
+    there = {name_key(rule.name): rule for rule in catalog.namespace.authorization_rules}
+    wanted = there | {name_key(rule.name): rule for rule in rules}
+    namespace = replace(catalog.namespace, authorization_rules=tuple(wanted.values()))
+    try:
+        catalog.update_namespace(namespace, now_ms)
+    except BusError as error:
+        raise ConfigError(f"namespace '{namespace.name}': {error.text}") from error
+
+
 # --- Before anything is changed ------------------------------------------------------------------
 
 
 def _check(declared: Declared, catalog: Catalog) -> None:
     old = _existing(declared, catalog)
     if old is None:
+        try:
+            new = completed(catalog.namespace, declared.entity)
+            validate(normalise(new), catalog.namespace.tier)
+        except BusError as error:
+            raise ConfigError(f"{declared.where}: {error.text}") from error
         return
     kind = old.entity_type.lower()
     if type(old) is not type(declared.entity):

@@ -23,10 +23,11 @@ from busway.config.tables import (
 from busway.model.durations import parse_duration, parse_iso
 from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
 from busway.model.errors import BusError
+from busway.model.limits import DEFAULT_TIER, Tier
 from busway.model.names import name_key
 from busway.model.properties import Property, normalise, properties_of, validate
 
-TOML_KEYS = ("serve", "queues", "topics")
+TOML_TABLES = ("queues", "topics")
 EMULATOR_KEYS = ("UserConfig",)
 USER_CONFIG_KEYS = ("Namespaces", "Logging")
 NAMESPACE_KEYS = ("Name", "Queues", "Topics")
@@ -62,13 +63,26 @@ class Declared:
         return self.entity.path
 
 
-def read_entities(document: Table, file: str) -> tuple[Declared, ...]:
+def read_toml_entities(
+    table: Table, where: str, tier: Tier | None, prefix: str = ""
+) -> tuple[Declared, ...]:
     """Queues, topics, and behind each topic its subscriptions.
 
-    Raises `ConfigError` for whatever is wrong or unknown.
+    `prefix` goes before the names of tables where a person is told of them. Raises `ConfigError`
+    for whatever is wrong or unknown; what a tier does not allow, if the tier is known.
     """
-    entities = _of_emulator if "UserConfig" in document else _of_toml
-    declared = tuple(entities(document, file))
+    queues = tables_in(table, "queues", where, f"[[{prefix}queues]]")
+    topics = tables_in(table, "topics", where, f"[[{prefix}topics]]")
+    return _checked(_declared(queues, topics, where, TOML), tier)
+
+
+def read_emulator_entities(table: Table, where: str, tier: Tier | None) -> tuple[Declared, ...]:
+    queues = tables_in(table, "Queues", where, "a list of objects")
+    topics = tables_in(table, "Topics", where, "a list of objects")
+    return _checked(_declared(queues, topics, where, EMULATOR), tier)
+
+
+def _checked(declared: Iterator[Declared], tier: Tier | None) -> tuple[Declared, ...]:
     seen: dict[str, Declared] = {}
     for each in declared:
         if (twin := seen.get(each.entity.key)) is not None:
@@ -77,11 +91,23 @@ def read_entities(document: Table, file: str) -> tuple[Declared, ...]:
                 "entities are the same in upper and lower case."
             )
         seen[each.entity.key] = each
-        try:
-            validate(each.entity)
-        except BusError as error:
-            raise ConfigError(f"{each.where}: {error.text}") from error
-    return declared
+        _check(each, tier)
+    return tuple(seen.values())
+
+
+def _check(declared: Declared, tier: Tier | None) -> None:
+    """Against its tier; if only the catalog knows that, against the one that forgives most."""
+    try:
+        validate(declared.entity, tier or DEFAULT_TIER)
+    except BusError as error:
+        if tier is None:
+            try:
+                validate(declared.entity, Tier.PREMIUM)
+            except BusError:
+                pass
+            else:
+                return
+        raise ConfigError(f"{declared.where}: {error.text}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +161,6 @@ def _subscription(topic: str, name: str, table: Table, where: str, form: _Form) 
 # --- Our TOML ------------------------------------------------------------------------------------
 
 
-def _of_toml(document: Table, file: str) -> Iterator[Declared]:
-    check_keys(file, document, TOML_KEYS)
-    queues = tables_in(document, "queues", file, "[[queues]]")
-    topics = tables_in(document, "topics", file, "[[topics]]")
-    return _declared(queues, topics, file, TOML)
-
-
 def _toml_stated(
     entity_class: type[Entity], table: Table, where: str, others: tuple[str, ...]
 ) -> dict[str, Any]:
@@ -169,23 +188,6 @@ TOML = _Form(
 
 
 # --- The JSON of Microsoft's emulator ------------------------------------------------------------
-
-
-def _of_emulator(document: Table, file: str) -> Iterator[Declared]:
-    check_keys(file, document, EMULATOR_KEYS)
-    user_config = table_in(document, "UserConfig", file)
-    check_keys(f"{file}: UserConfig", user_config, USER_CONFIG_KEYS)
-    namespaces = tables_in(user_config, "Namespaces", file, "a list of objects")
-    if len(namespaces) > 1:
-        raise ConfigError(
-            f"{file}: {len(namespaces)} namespaces are declared, and there is one. Put their "
-            "entities together."
-        )
-    for namespace in namespaces:
-        check_keys(f"{file}: namespace", namespace, NAMESPACE_KEYS)
-        queues = tables_in(namespace, "Queues", file, "a list of objects")
-        topics = tables_in(namespace, "Topics", file, "a list of objects")
-        yield from _declared(queues, topics, file, EMULATOR)
 
 
 def _emulator_stated(

@@ -12,8 +12,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from busway.config.entities import Declared, read_entities
+from busway.config.entities import Declared
 from busway.config.errors import ConfigError, shown, unknown_key, wrong_value
+from busway.config.namespaces import DeclaredNamespace, read_namespaces
+from busway.config.values import flag, is_off, number, partitions, secret, tier
+from busway.model.entities import DEFAULT_NAMESPACE
+from busway.model.limits import Tier
 
 ENVIRONMENT_PREFIX = "BUSWAY_"
 STORES_MAX = 64
@@ -40,6 +44,10 @@ class Settings:
     nodes: int = 1
     key: str | None = field(default=None, repr=False)
     """The key of the root rule; None: the one that is kept in the data folder."""
+    tier: Tier | None = None
+    """Of the default namespace (P-12, P-13). None: the one that it has, at first start Standard."""
+    namespace_partitions: int | None = None
+    """Of the default namespace, in the tier Premium (P-14)."""
     config: Path | None = None
     memory: bool = False
     """Keep nothing on disk."""
@@ -48,9 +56,15 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Configuration:
     settings: Settings
-    entities: tuple[Declared, ...] = ()
+    namespaces: tuple[DeclaredNamespace, ...] = (DeclaredNamespace(name=DEFAULT_NAMESPACE),)
+    """The default one first."""
     chosen: frozenset[str] = frozenset()
     """Settings that somebody wrote down; the others may give way where they cannot be had."""
+
+    @property
+    def entities(self) -> tuple[Declared, ...]:
+        """Those of the default namespace."""
+        return self.namespaces[0].entities
 
 
 DEFAULTS = Settings()
@@ -66,8 +80,6 @@ RANGES = {
 CAN_BE_OFF = ("http_port", "tls_port")
 FLAGS = ("memory", "tls")
 PATHS = ("data", "config", "tls_cert", "tls_key")
-TRUE_WORDS = {"1", "true", "yes", "on"}
-FALSE_WORDS = {"0", "false", "no", "off", ""}
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configuration:
@@ -87,16 +99,22 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         if given is not None:
             values[name] = _convert(name, given, "flags", f"--{name.replace('_', '-')}")
 
-    entities: tuple[Declared, ...] = ()
+    document: Mapping[str, Any] = {}
+    file = ""
     if values.get("config") is not None:
         document = read_document(values["config"])
         file = str(values["config"])
         for name, value in _serve_table(document, file).items():
             values.setdefault(name, _convert(name, value, f"{file}: [serve]", name))
-        entities = read_entities(document, file)
     settings = Settings(**values)
     _check_tls(settings)
-    return Configuration(settings, entities, frozenset(values))
+    default = DeclaredNamespace(
+        name=DEFAULT_NAMESPACE,
+        tier=settings.tier,
+        partitions=settings.namespace_partitions,
+        key=settings.key,
+    )
+    return Configuration(settings, read_namespaces(document, file, default), frozenset(values))
 
 
 def _check_tls(settings: Settings) -> None:
@@ -129,43 +147,20 @@ def _variable(name: str, environ: Mapping[str, str]) -> str | None:
 
 def _convert(name: str, value: object, where: str, key: str) -> object:
     if name in FLAGS:
-        return _flag(value, where, key)
-    if name in CAN_BE_OFF and _is_off(value):
+        return flag(value, where, key)
+    if name in CAN_BE_OFF and is_off(value):
         return None
     if name in RANGES:
-        return _number(value, where, key, *RANGES[name], or_off=name in CAN_BE_OFF)
+        return number(value, where, key, *RANGES[name], or_off=name in CAN_BE_OFF)
+    if name == "tier":
+        return tier(value, where, key)
+    if name == "namespace_partitions":
+        return partitions(value, where, key)
+    if name == "key":
+        return secret(value, where, key)
     if not isinstance(value, str | Path) or not str(value).strip():
         raise wrong_value(where, key, value, "a text that is not empty")
-    if name == "key" and (len(str(value).split()) != 1 or len(str(value)) < 16):
-        # The value itself is a secret: it is not shown.
-        raise ConfigError(f"{where}: {key} must be one word of at least 16 characters.")
     return Path(value) if name in PATHS else str(value)
-
-
-def _flag(value: object, where: str, key: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in TRUE_WORDS | FALSE_WORDS:
-        return value.strip().lower() in TRUE_WORDS
-    raise wrong_value(where, key, value, "true or false")
-
-
-def _is_off(value: object) -> bool:
-    return value is False or (isinstance(value, str) and value.strip().lower() == "off")
-
-
-def _number(
-    value: object, where: str, key: str, least: int, most: int, *, or_off: bool = False
-) -> int:
-    number: int | None = None
-    if isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    elif isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
-        number = int(value.strip()) if len(value.strip()) < 10 else None
-    if number is None or not least <= number <= most:
-        allowed = f"a whole number from {least} to {most}"
-        raise wrong_value(where, key, value, f"{allowed}, or off" if or_off else allowed)
-    return number
 
 
 # --- The file ------------------------------------------------------------------------------------

@@ -99,8 +99,8 @@ def _attach_sender(connection: GatewayConnection, link: Link, address: Address) 
     connection.keep(sender)
     limit = entity.max_message_size_bytes
     # Go takes a ulong here; Python, Java and Go size their batches by it (amqp.md 7.2).
-    properties["com.microsoft:max-message-batch-size"] = ULong(limit)
-    link.accept(max_message_size=limit, properties=properties)
+    properties["com.microsoft:max-message-batch-size"] = ULong(sender.batch_max_bytes)
+    link.accept(max_message_size=limit, receive_limit=limit, properties=properties)
     sender.start()
 
 

@@ -15,6 +15,7 @@ from busway.amqp.errors import DECODE_ERROR, ProtocolError
 from busway.amqp.events import TransferReceived
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Error, Rejected, TransactionalState
+from busway.amqp.sections import BATCH_FORMAT
 from busway.broker.transactions import Transaction
 from busway.gateway import envelope
 from busway.gateway.coordinator import TRANSACTION_ID_BYTES
@@ -30,6 +31,7 @@ from busway.model.errors import (
     TIMEOUT,
     BusError,
 )
+from busway.model.limits import TIERS
 from busway.model.names import Address
 from busway.model.partitioning import partition_of_key
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -53,6 +55,7 @@ class SenderEndpoint:
         "_pending",
         "_settled",
         "address",
+        "batch_max_bytes",
         "closed",
         "connection",
         "destination",
@@ -77,6 +80,9 @@ class SenderEndpoint:
         self.destination = destination
         """The path of another entity: messages go there by way of this one."""
         self.address = address
+        tier = TIERS[self.gateway.catalog.namespace.tier]
+        self.batch_max_bytes = min(entity.max_message_size_bytes, tier.batch_max_bytes)
+        """LIM-2: one message may be larger than a batch."""
         self.closed = False
         self.turn_is_due = False
         self._pending: dict[int, PendingSend] = {}
@@ -94,6 +100,9 @@ class SenderEndpoint:
         now_ms = gateway.host.now_ms()
         gateway.at_turn_end(self)
         try:
+            if event.message_format == BATCH_FORMAT and len(event.payload) > self.batch_max_bytes:
+                size_bytes, max_bytes = len(event.payload), self.batch_max_bytes
+                raise self._size_exceeded(delivery_id, str(size_bytes), max_bytes)
             if event.state is not None:
                 self._send_in_transaction(event)
                 return
@@ -188,15 +197,16 @@ class SenderEndpoint:
         self.gateway.at_turn_end(self)
         if not settled:
             limit = self.entity.max_message_size_bytes
-            self._reject(
-                delivery_id,
-                BusError(
-                    MESSAGE_SIZE_EXCEEDED,
-                    delivery_id=delivery_id,
-                    size_bytes=f"above {limit}",
-                    max_bytes=limit,
-                ),
-            )
+            self._reject(delivery_id, self._size_exceeded(delivery_id, f"above {limit}", limit))
+
+    @staticmethod
+    def _size_exceeded(delivery_id: int, size_bytes: str, max_bytes: int) -> BusError:
+        return BusError(
+            MESSAGE_SIZE_EXCEEDED,
+            delivery_id=delivery_id,
+            size_bytes=size_bytes,
+            max_bytes=max_bytes,
+        )
 
     def _split(self, delivery_id: int, parts: list[PendingSend]) -> None:
         """A batch whose message ids say different partitions (D-29)."""

@@ -7,6 +7,7 @@
 | `store-0.db`, `store-1.db`, ... | the messaging stores |
 | `tls/` | the certificate of `--tls`, and the authority that signed it |
 | `root.key` | the key of the rule RootManageSharedAccessKey; only its owner can read it |
+| `root.NAME.key` | the same of another namespace than the default one |
 """
 
 from __future__ import annotations
@@ -64,10 +65,11 @@ class DataFolder:
     def tls(self) -> Path:
         return self.path / "tls"
 
-    def root_key(self) -> str:
-        """Made at first start, the same ever after."""
+    def root_key(self, namespace: str | None = None) -> str:
+        """Made at first start, the same ever after; of the default namespace for None."""
+        name = "root.key" if namespace is None else f"root.{namespace.lower()}.key"
         try:
-            return root_key(self.path / "root.key", os.urandom(KEY_BYTES))
+            return root_key(self.path / name, os.urandom(KEY_BYTES))
         except RootKeyError as error:
             raise StartError(str(error)) from error
         except OSError as error:

@@ -8,9 +8,7 @@ away.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import os
 import socket
 import ssl
 from collections.abc import Awaitable
@@ -18,10 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from busway.cluster import declared
 from busway.cluster.catalog import CatalogError
 from busway.cluster.catalogs import Catalogs
-from busway.cluster.root_key import KEY_BYTES
 from busway.config import ConfigError, Configuration
 from busway.gateway.exchange import Exchange
 from busway.gateway.namespaces import Namespaces
@@ -34,6 +30,7 @@ from busway.runtime.host import Host
 from busway.runtime.listener import Listener, ListenerLimits
 from busway.runtime.ports import Ports, open_ports
 from busway.runtime.stores import NodeStore, open_stores, until_serving
+from busway.runtime.tenants import Tenants
 
 if TYPE_CHECKING:
     from busway.http.server import HttpServer
@@ -59,28 +56,35 @@ class Node:
         self.ports = Ports(main=0)
         self.has_tls = False
         self._configuration = configuration
-        self._declared = configuration.entities
         self._folder: DataFolder | None = None
         self._catalogs: Catalogs | None = None
+        self._tenants: Tenants | None = None
         self._listener: Listener | None = None
-        self._key = ""
 
     @property
     def port(self) -> int:
         return self.ports.main
 
     @property
-    def connection_string(self) -> str:
-        """For the Azure SDKs; without TLS, as with Microsoft's emulator."""
-        return f"{self.tls_connection_string}UseDevelopmentEmulator=true;"
+    def connection_strings(self) -> dict[str, str]:
+        """For the Azure SDKs, by namespace, the default one first; without TLS, as with
+        Microsoft's emulator."""
+        return {
+            name: f"{text}UseDevelopmentEmulator=true;"
+            for name, text in self.tls_connection_strings.items()
+        }
 
     @property
-    def tls_connection_string(self) -> str:
-        host = "localhost" if self.settings.host in EVERYWHERE else self.settings.host
-        return (
-            f"Endpoint=sb://{host}:{self.port};SharedAccessKeyName={ROOT_RULE_NAME};"
-            f"SharedAccessKey={self._key};"
-        )
+    def tls_connection_strings(self) -> dict[str, str]:
+        machine = "localhost" if self.settings.host in EVERYWHERE else self.settings.host
+        tenants = self._tenants
+        if tenants is None:
+            return {}
+        return {
+            name: f"Endpoint=sb://{tenants.host_of(name, machine)}:{self.port};"
+            f"SharedAccessKeyName={ROOT_RULE_NAME};SharedAccessKey={key};"
+            for name, key in tenants.keys.items()
+        }
 
     # --- up ----------------------------------------------------------------------------------
 
@@ -90,7 +94,6 @@ class Node:
         if not settings.memory:
             self._folder = DataFolder(settings.data)
             self._folder.take()
-        self._key = settings.key or self._own_key()
         tls = self._tls()
         host = Host(asyncio.get_running_loop())
         try:
@@ -99,7 +102,10 @@ class Node:
                 new_id=lambda: UUID(bytes=host.random_bytes(16)),
             )
             self._catalogs = catalogs
-            catalogs.default.set_root_key(self._key)
+            self._tenants = tenants = Tenants(
+                self._configuration.namespaces, catalogs, self._folder
+            )
+            tenants.open(host.now_ms())
             # Filled as stores are found; what is on its way to one that is not there yet waits.
             owners: dict[str, Owner] = {}
             exchange = Exchange(host, catalogs, owners)
@@ -111,11 +117,11 @@ class Node:
             problem = next((store.problem for store in self.stores if store.problem), "too slow")
             raise StartError(f"No messaging store can be opened: {problem}")
         try:
-            declared.apply(self._declared, catalogs.default, host.now_ms())
+            tenants.furnish(host.now_ms())
         except ConfigError as error:
             raise StartError(str(error)) from error
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
-        namespaces = Namespaces(host, catalogs, owners)
+        namespaces = Namespaces(host, catalogs, owners, hosts=tenants.hosts)
         sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
         self._listener = listener = Listener(
             host,
@@ -140,6 +146,8 @@ class Node:
             names = [socket.gethostname()]
             if settings.host not in EVERYWHERE:
                 names.append(settings.host)
+            for each in self._configuration.namespaces[1:]:
+                names += [f"{each.name}.localhost", *each.hosts]
             certificate, key = own_certificate(self._folder.tls, names)
         assert certificate is not None
         assert key is not None
@@ -166,11 +174,6 @@ class Node:
                 amqp=listener.wire_in_http,
             )
         )
-
-    def _own_key(self) -> str:
-        if self._folder is not None:
-            return self._folder.root_key()
-        return base64.b64encode(os.urandom(KEY_BYTES)).decode()
 
     # --- down --------------------------------------------------------------------------------
 

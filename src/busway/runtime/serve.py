@@ -53,11 +53,14 @@ async def serve(configuration: Configuration) -> int:
 def announce(node: Node) -> None:
     """For scripts as well: the connection string first, and a last line that begins with `ready`.
 
-    With TLS, between them, the one for clients that are to use it.
+    With TLS, between them, the one for clients that are to use it; then those of other namespaces.
     """
-    print(node.connection_string)
+    first, *others = node.connection_strings.items()
+    print(first[1])
     if node.has_tls:
-        print(node.tls_connection_string)
+        print(node.tls_connection_strings[first[0]])
+    for name, text in others:
+        print(f"namespace {name}: {text}")
     also = [str(port) for port in (node.ports.http, node.ports.tls) if port is not None]
     print(
         f"ready on {node.settings.host}:{node.port}"

@@ -50,6 +50,8 @@ class Server:
         self.port = 0
         """A free one, kept from the first start on."""
         self.connection_string = ""
+        self.connection_strings: dict[str, str] = {}
+        """Of namespaces beside the default one, by name."""
         self.tls_connection_string = ""
         """For clients that insist on TLS, if `arguments` switch it on."""
         self._config = config + "".join(
@@ -187,6 +189,9 @@ class Server:
                 self.port = _port_of(line)
             elif line.startswith("Endpoint="):
                 self.tls_connection_string = line
+            elif line.startswith("namespace "):
+                name, _, text = line.removeprefix("namespace ").partition(": ")
+                self.connection_strings[name] = text
             elif line.startswith("ready"):
                 return
 

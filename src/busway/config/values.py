@@ -1,0 +1,66 @@
+"""Values of settings, whether they are text of a flag or typed by a file.
+
+Whatever cannot be one raises `ConfigError` with the place that the caller names.
+"""
+
+from __future__ import annotations
+
+from busway.config.errors import ConfigError, wrong_value
+from busway.model.limits import TIERS, Tier
+
+TRUE_WORDS = {"1", "true", "yes", "on"}
+FALSE_WORDS = {"0", "false", "no", "off", ""}
+KEY_MIN_CHARS = 16
+NAMESPACE_PARTITIONS = TIERS[Tier.PREMIUM].namespace_partitions
+
+
+def flag(value: object, where: str, key: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in TRUE_WORDS | FALSE_WORDS:
+        return value.strip().lower() in TRUE_WORDS
+    raise wrong_value(where, key, value, "true or false")
+
+
+def is_off(value: object) -> bool:
+    return value is False or (isinstance(value, str) and value.strip().lower() == "off")
+
+
+def number(
+    value: object, where: str, key: str, least: int, most: int, *, or_off: bool = False
+) -> int:
+    found: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        found = value
+    elif isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
+        found = int(value.strip()) if len(value.strip()) < 10 else None
+    if found is None or not least <= found <= most:
+        allowed = f"a whole number from {least} to {most}"
+        raise wrong_value(where, key, value, f"{allowed}, or off" if or_off else allowed)
+    return found
+
+
+def secret(value: object, where: str, key: str) -> str:
+    """The key of an access rule. It is not shown, whatever is wrong with it."""
+    if not isinstance(value, str) or len(value.split()) != 1 or len(value) < KEY_MIN_CHARS:
+        raise ConfigError(
+            f"{where}: {key} must be one word of at least {KEY_MIN_CHARS} characters."
+        )
+    return value
+
+
+def tier(value: object, where: str, key: str) -> Tier:
+    """P-12, P-13."""
+    for each in Tier:
+        if isinstance(value, str) and value.strip().lower() == each.value.lower():
+            return each
+    raise wrong_value(where, key, value, "basic, standard or premium")
+
+
+def partitions(value: object, where: str, key: str) -> int:
+    """P-14."""
+    text = str(value).strip()
+    for each in NAMESPACE_PARTITIONS:
+        if text == str(each):
+            return each
+    raise wrong_value(where, key, value, "1, 2 or 4")
