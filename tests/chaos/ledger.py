@@ -45,9 +45,15 @@ class Ledger:
 
     def deliver(self, message_id: str) -> None:
         with self._lock:
-            self.deliveries[message_id] += 1
             if message_id in self.completed:
                 self.problems.append(f"{message_id} was delivered after it was completed")
+        self.see(message_id)
+
+    def see(self, message_id: str) -> None:
+        """A delivery that may have waited in its client, with a lock that is not valid any more,
+        while another one of the same message was completed."""
+        with self._lock:
+            self.deliveries[message_id] += 1
             if message_id not in self.sending:
                 self.problems.append(f"{message_id} was never sent")
 
@@ -66,6 +72,8 @@ class Ledger:
 
     def complete(self, message_id: str) -> None:
         with self._lock:
+            if message_id in self.completed:
+                self.problems.append(f"{message_id} was completed twice")
             self.completed.add(message_id)
 
     def judge(self, left: list[str]) -> None:
