@@ -73,6 +73,7 @@ class HttpServer:
         """Let requests that are being answered end; then close every connection."""
         for gateway in self._services.gateways():
             gateway.visitors.send_away(BusError(SHUTTING_DOWN))
+        self._server.pre_shutdown()  # who is kept alive and asks nothing is not waited for
         await self._server.shutdown(wait_s)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
