@@ -7,14 +7,19 @@ the port of a connection string for plain AMQP only, so they are told of it as a
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 
+from busway.runtime import trust
 from busway.runtime.certificates import CertificateFolder
 from busway.testing import Server
 from tests.sdk.faces import FACES, Sdk
@@ -92,7 +97,7 @@ def test_messages_are_sent_received_and_completed(sdk: Sdk, way: Way, kind: str)
 
 @pytest.mark.parametrize("transport", [AMQP, WEBSOCKET], ids=["AMQPS", "WebSocket in TLS"])
 def test_an_authority_that_is_not_trusted_keeps_clients_away(
-    sdk: Sdk, one_port: Server, tmp_path: Any, transport: TransportType
+    sdk: Sdk, one_port: Server, tmp_path: Path, transport: TransportType
 ) -> None:
     """What is encrypted is encrypted for somebody: a client checks whom it talks to."""
     stranger = CertificateFolder(tmp_path)
@@ -105,3 +110,61 @@ def test_an_authority_that_is_not_trusted_keeps_clients_away(
     ):
         sender.send_messages(ServiceBusMessage("not for everybody"))
     assert "Traceback" not in one_port.log
+
+
+BOTH_PLANES = {
+    "Python, administration": """
+import sys
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.management import ServiceBusAdministrationClient
+with ServiceBusAdministrationClient.from_connection_string(sys.argv[1], retry_total=0) as manager:
+    names = [queue.name for queue in manager.list_queues()]
+with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
+    with client.get_queue_sender(names[0]) as sender:
+        sender.send_messages(ServiceBusMessage("to a queue that was found"))
+print(*names)
+""",
+    "Python, administration (aio)": """
+import asyncio, sys
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as Administration
+async def main():
+    async with Administration.from_connection_string(sys.argv[1], retry_total=0) as manager:
+        names = [queue.name async for queue in manager.list_queues()]
+    async with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
+        async with client.get_queue_sender(names[0]) as sender:
+            await sender.send_messages(ServiceBusMessage("to a queue that was found"))
+    print(*names)
+asyncio.run(main())
+""",
+}
+"""A program for each kind of client that `busway cert` names; it lists queues and sends to one."""
+
+
+@pytest.mark.parametrize("client", list(BOTH_PLANES))
+def test_one_connection_string_and_one_variable_serve_both_planes(
+    client: str, certificates: CertificateFolder
+) -> None:
+    """http.md 1: administration insists on TLS, messages go without it, and both dial one port.
+
+    In a process of its own, as such a variable is read when a process begins.
+    """
+    tls = ["--tls-cert", str(certificates.server), "--tls-key", str(certificates.server_key)]
+    with Server("first", "second", arguments=tls) as server:
+
+        def run(**variables: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-c", BOTH_PLANES[client], server.connection_string]
+            environment = {k: v for k, v in os.environ.items() if k not in trust.VARIABLES.values()}
+            return subprocess.run(
+                command,
+                env=environment | variables,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+
+        assert "CERTIFICATE_VERIFY_FAILED" in run().stderr
+        trusting = run(**{trust.VARIABLES[client]: str(certificates.authority)})
+        assert trusting.stdout.split() == ["first", "second"], trusting.stderr
