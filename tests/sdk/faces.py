@@ -16,6 +16,10 @@ from typing import Any
 
 from azure.servicebus import AutoLockRenewer, ServiceBusClient
 from azure.servicebus import aio as azure_aio
+from azure.servicebus.aio.management import (
+    ServiceBusAdministrationClient as AsyncAdministrationClient,
+)
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 ANSWER_S = 90.0
 """Longer than any single call of a test may take; the SDK's own limits are shorter."""
@@ -105,6 +109,9 @@ class SyncSdk:
     def connect(self, connection_string: str, **options: Any) -> Any:
         return ServiceBusClient.from_connection_string(connection_string, **options)
 
+    def administer(self, connection_string: str, **options: Any) -> Any:
+        return ServiceBusAdministrationClient.from_connection_string(connection_string, **options)
+
     def lock_renewer(self, **options: Any) -> Any:
         return AutoLockRenewer(**options)
 
@@ -121,6 +128,12 @@ class AsyncSdk:
     def connect(self, connection_string: str, **options: Any) -> Any:
         async def make() -> Any:
             return azure_aio.ServiceBusClient.from_connection_string(connection_string, **options)
+
+        return AsyncFace(self._loop.run(make()), self._loop)
+
+    def administer(self, connection_string: str, **options: Any) -> Any:
+        async def make() -> Any:
+            return AsyncAdministrationClient.from_connection_string(connection_string, **options)
 
         return AsyncFace(self._loop.run(make()), self._loop)
 
