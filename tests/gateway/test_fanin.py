@@ -160,3 +160,29 @@ def test_the_last_link_to_leave_stops_the_watch() -> None:
     fan_in.leave(second)
     assert partitions.watchers == {}
     assert not turns.due
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 7), st.integers(1, 4), st.integers(1, 2))
+def test_links_with_little_credit_are_served_in_their_order(
+    links: int, partitions: int, credit: int
+) -> None:
+    """A link that was asked for when there was nothing left must not lose its place by that."""
+    fan_in, stores, turns = make([0] * partitions)
+    waiting = [CreditOnly(fan_in, credit) for _ in range(links)]
+    for link in waiting:
+        fan_in.hungry(link)
+    turns.end()
+    for number in range(links * 10):
+        before = [sum(link.got.values()) for link in waiting]
+        stores.add(SubQueueKey(1, number % partitions, SubQueueKind.MAIN), 1)
+        turns.end()
+        (served,) = [
+            link
+            for link, count in zip(waiting, before, strict=True)
+            if sum(link.got.values()) > count
+        ]
+        served.credit += 1
+        fan_in.hungry(served)
+        turns.end()
+    assert {sum(link.got.values()) for link in waiting} == {10}

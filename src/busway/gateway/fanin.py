@@ -118,20 +118,22 @@ class FanIn:
             self._pairing = False
 
     def _pair(self) -> None:
-        link, _ = self._hungry.popitem(last=False)
+        link = next(iter(self._hungry))
         free = link.free_credit()
         if free <= 0:
+            del self._hungry[link]
             return
         key = next(iter(self._ready))
         del self._ready[key]
         owner = self._router.owner(self._entity, key.partition)
         if owner is None or not owner.available:
-            self._hungry[link] = None
-            self._hungry.move_to_end(link, last=False)
             return  # says ready when it is back
         share = free // (len(self._ready) + 1)
         grant = Grant(link, key, max(1, min(share, GRANT_MESSAGES_MAX)), delete=link.delete)
         self._ready[key] = None  # at the ring's end, until the grant says that it is empty
-        self._hungry[link] = None
         link.lend(grant)
         owner.grant(grant)
+        # A link that got nothing keeps its place: among three that take one message at a time, the
+        # second would otherwise lose its turn again and again.
+        if link in self._hungry and link.free_credit() != free:
+            self._hungry.move_to_end(link)
