@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from busway.runtime.certificates import (
+    JAVA_PASSWORD,
     SERVER_LASTS,
     CertificateError,
     CertificateFolder,
@@ -78,6 +80,13 @@ class TestMaking:
         assert files.authority.read_bytes() == authority
         assert files.server.read_bytes() != first
         assert agree(files, "other.example.com")
+
+    def test_java_gets_the_same_authority(self, certificates: CertificateFolder) -> None:
+        data = certificates.authority_for_java.read_bytes()
+        kept = pkcs12.load_pkcs12(data, JAVA_PASSWORD.encode())
+        assert [each.certificate for each in kept.additional_certs] == [
+            read_certificate(certificates.authority)
+        ]
 
     def test_another_authority_is_not_trusted(
         self, tmp_path: Path, certificates: CertificateFolder
@@ -205,6 +214,7 @@ class TestTheCommand:
         assert said.returncode == 0, said.stderr
         for variable in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
             assert f"export {variable}={folder}/authority.pem" in said.stdout
+        assert f"trustStore={folder}/authority.p12" in said.stdout
         assert f'connection_verify="{folder}/authority.pem"' in said.stdout
         assert f"--tls-cert {folder}/server.pem --tls-key {folder}/server.key" in said.stdout
         assert agree(CertificateFolder(folder), "broker.example.com")

@@ -3,6 +3,7 @@
 | file | is |
 |---|---|
 | `authority.pem` | what clients are told to trust; made once, so that it need not be told again |
+| `authority.p12` | the same for Java, with the password that Java's own has |
 | `authority.key` | signs server certificates; only its owner can read it |
 | `server.pem`, `server.key` | what `busway serve` shows to clients, for the names that were given |
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -32,6 +34,9 @@ SERVER_LASTS = timedelta(days=825)
 RENEWED_BEFORE = timedelta(days=30)
 CLOCK_ERROR = timedelta(days=1)
 """Machines that share a certificate need not agree on the time."""
+
+JAVA_PASSWORD = "changeit"
+"""Of a file in which nothing is secret; Java does not read one without."""
 
 PRIVATE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -56,6 +61,10 @@ class CertificateFolder:
         return self.path / "authority.key"
 
     @property
+    def authority_for_java(self) -> Path:
+        return self.path / "authority.p12"
+
+    @property
     def server(self) -> Path:
         return self.path / "server.pem"
 
@@ -75,6 +84,7 @@ class CertificateFolder:
             if not self.authority.exists() and not self.authority_key.exists():
                 self._make_authority(now)
             authority, key = self._read_authority(now)
+            write(self.authority_for_java, for_java(authority))
             self._make_server(alternatives, authority, key, now)
         except OSError as error:
             raise CertificateError(
@@ -196,6 +206,12 @@ def names_of(certificate: x509.Certificate) -> list[str]:
     except x509.ExtensionNotFound:
         return []
     return [str(name.value) for name in names]
+
+
+def for_java(authority: x509.Certificate) -> bytes:
+    password = serialization.BestAvailableEncryption(JAVA_PASSWORD.encode())
+    named = pkcs12.PKCS12Certificate(authority, b"busway")
+    return pkcs12.serialize_java_truststore([named], password)
 
 
 def common_name(text: str) -> x509.Name:

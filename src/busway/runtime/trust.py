@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busway.runtime.certificates import CertificateFolder, names_of, read_certificate
+from busway.runtime.certificates import (
+    JAVA_PASSWORD,
+    CertificateFolder,
+    names_of,
+    read_certificate,
+)
 
 VARIABLES = {
     "Python, administration": "REQUESTS_CA_BUNDLE",
@@ -27,10 +32,14 @@ def told(files: CertificateFolder) -> str:
     """What was made, and what to do with it."""
     certificate = read_certificate(files.server)
     names = ", ".join(names_of(certificate))
+    java = (
+        f"-Djavax.net.ssl.trustStore={files.authority_for_java} "
+        f"-Djavax.net.ssl.trustStorePassword={JAVA_PASSWORD}"
+    )
     rows = [
         ("Python, messages", f'connection_verify="{files.authority}"'),
         *((client, f"export {name}={files.authority}") for client, name in VARIABLES.items()),
-        ("Java", f"keytool -importcert -noprompt -alias busway -file {files.authority} -cacerts"),
+        ("Java", f"export JAVA_TOOL_OPTIONS='{java}'"),
     ]
     return "\n".join(
         [
