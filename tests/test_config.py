@@ -76,6 +76,9 @@ class TestSettings:
             namespace_partitions=None,
             config=None,
             memory=False,
+            metrics="token",
+            metrics_entities=1_000,
+            allow_faults=False,
         )
 
     def test_flags_go_before_environment_before_file_before_defaults(self, tmp_path: Path) -> None:
@@ -112,6 +115,8 @@ class TestSettings:
         [
             ({"port": 70_000}, {}, "flags: --port is 70000, and must be a whole number from 0"),
             ({"http_port": -1}, {}, "flags: --http-port is -1, and must be"),
+            ({"metrics": "all"}, {}, '--metrics is "all", and must be token or open'),
+            ({}, {"BUSWAY_ALLOW_FAULTS": "maybe"}, 'BUSWAY_ALLOW_FAULTS is "maybe"'),
             ({"stores": 0}, {}, "flags: --stores is 0, and must be a whole number from 1 to 64."),
             ({}, {"BUSWAY_PORT": "amqp"}, 'environment: BUSWAY_PORT is "amqp", and must be'),
             ({}, {"BUSWAY_MEMORY": "maybe"}, "must be true or false."),
@@ -734,5 +739,9 @@ class TestExamples:
                 assert f"`{name}`" in reference, name
         for name in (*RULE_KEYS, *TOML_CONDITIONS):
             assert f"`{name}`" in reference, name
-        for name in ("data", "host", "port", "http_port", "stores", "nodes", "key", "memory"):
+        operations = ("metrics", "metrics_entities", "allow_faults")
+        for name in (
+            *("data", "host", "port", "http_port", "stores", "nodes", "key", "memory"),
+            *operations,
+        ):
             assert f"`BUSWAY_{name.upper()}`" in reference, name

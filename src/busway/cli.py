@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from busway import __version__
+from busway.remote import commands as remote_commands
 
 USAGE_ERROR = 2
 """What is wrong is the user's to put right: a setting, a port in use, a folder that is taken."""
@@ -181,6 +182,30 @@ def serve(
     memory: Annotated[
         bool | None, typer.Option("--memory", help="Keep everything in memory, nothing on disk.")
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHO",
+            help="Who may read /metrics: 'token', those with a token that may manage; 'open', "
+            "everybody.  [default: token]",
+        ),
+    ] = None,
+    metrics_entities: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="How many entities of a namespace have metrics of their own; the rest are told "
+            "as one.  [default: 1000]",
+        ),
+    ] = None,
+    allow_faults: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-faults",
+            help="Let those who may manage make stores slow, ill or gone, to rehearse outages; "
+            "see 'busway fault'.",
+        ),
+    ] = None,
     log_level: Annotated[
         str,
         typer.Option(
@@ -221,6 +246,9 @@ def serve(
         "namespace_partitions": namespace_partitions,
         "config": config,
         "memory": memory,
+        "metrics": metrics,
+        "metrics_entities": metrics_entities,
+        "allow_faults": allow_faults,
     }
     try:
         loaded = configuration.load(flags, os.environ)
@@ -291,6 +319,9 @@ def version() -> None:
     print(f"python  {platform.python_version()}")
     print(f"loop    {loop_name()}")
     print(f"sqlite  {sqlite3.sqlite_version}")
+
+
+remote_commands.add_to(app, Command)
 
 
 def refuse(text: str) -> NoReturn:

@@ -22,6 +22,8 @@ from busway.model.limits import Tier
 ENVIRONMENT_PREFIX = "BUSWAY_"
 STORES_MAX = 64
 NODES_MAX = 64
+METRICS_ENTITIES_MAX = 100_000
+METRICS_WORDS = ("token", "open")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,12 @@ class Settings:
     config: Path | None = None
     memory: bool = False
     """Keep nothing on disk."""
+    metrics: str = "token"
+    """Who may read `/metrics`: whoever has a token that may manage, or everybody."""
+    metrics_entities: int = 1_000
+    """How many entities of a namespace have series of their own there."""
+    allow_faults: bool = False
+    """Let whoever may manage make stores slow, ill or gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +84,10 @@ RANGES = {
     "tls_port": (0, 65_535),
     "stores": (1, STORES_MAX),
     "nodes": (1, NODES_MAX),
+    "metrics_entities": (0, METRICS_ENTITIES_MAX),
 }
 CAN_BE_OFF = ("http_port", "tls_port")
-FLAGS = ("memory", "tls")
+FLAGS = ("memory", "tls", "allow_faults")
 PATHS = ("data", "config", "tls_cert", "tls_key")
 
 
@@ -152,6 +161,8 @@ def _convert(name: str, value: object, where: str, key: str) -> object:
         return None
     if name in RANGES:
         return number(value, where, key, *RANGES[name], or_off=name in CAN_BE_OFF)
+    if name == "metrics" and value not in METRICS_WORDS:
+        raise wrong_value(where, key, value, " or ".join(METRICS_WORDS))
     if name == "tier":
         return tier(value, where, key)
     if name == "namespace_partitions":

@@ -172,6 +172,9 @@ class Node:
                 gateways=namespaces.gateways,
                 stores=lambda: self.stores,
                 amqp=listener.wire_in_http,
+                allow_faults=self.settings.allow_faults,
+                metrics_open=self.settings.metrics == "open",
+                metrics_entities=self.settings.metrics_entities,
             )
         )
 

@@ -43,6 +43,8 @@ async def serve(configuration: Configuration) -> int:
         await node.stop()
         raise
     announce(node)
+    if configuration.settings.allow_faults:
+        log.warning("--allow-faults: whoever may manage can make the stores slow, ill or gone")
     await stop.wait()
     log.info("stopping: finishing what is in flight; a second signal ends it at once")
     await node.stop()
