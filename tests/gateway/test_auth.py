@@ -115,6 +115,90 @@ def test_a_token_that_opens_nothing_says_why(text: str, why: str) -> None:
         verify(text)
 
 
+def javascript(text: str) -> str:
+    """`encodeURIComponent`."""
+    return quote(text, safe="!'()*")
+
+
+STYLES = {
+    # What is signed, and what is sent as `sr` (http.md 3).
+    "Python, links": (quote_plus("amqps://localhost:5671/orders"),) * 2,
+    "Python, management": (quote_plus("https://localhost:5300"),) * 2,
+    "Python, a forward's target": (quote_plus("sb://localhost:5672/orders"),) * 2,
+    "Python's test suite, not encoded": ("sb://localhost:5672/orders",) * 2,
+    "JavaScript, links": (javascript("sb://localhost:5672/orders"),) * 2,
+    "JavaScript, management": (
+        javascript("https://localhost:5300/orders?api-version=2021-05&enrich=true").lower(),
+    )
+    * 2,
+    "JavaScript, a list": (
+        javascript("https://localhost/orders?api-version=2021-05&$skip=0&$top=100").lower(),
+    )
+    * 2,
+    "JavaScript, both forwards": (javascript("localhost:5672"),) * 2,
+    "JavaScript, both forwards without a port": ("contoso.servicebus.windows.net",) * 2,
+    ".NET, lower-cased": (quote_plus("amqps://localhost/orders/").lower(),) * 2,
+    "http": (quote_plus("http://localhost/Orders/"),) * 2,
+    "decoded on its way": (quote_plus("sb://localhost/orders"), "sb://localhost/orders"),
+    "signed plainly, sent encoded": ("sb://localhost/orders", quote_plus("sb://localhost/orders")),
+    "encoded anew in capitals": (
+        javascript("sb://localhost/orders").lower(),
+        javascript("sb://localhost/orders"),
+    ),
+    "encoded anew in small letters": (
+        quote_plus("sb://localhost/orders"),
+        quote_plus("sb://localhost/orders").lower(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("signed", "sent"), STYLES.values(), ids=STYLES)
+def test_client_libraries_sign_in_their_own_ways(signed: str, sent: str) -> None:
+    assert verify(token(sent, signed=signed)).allows("orders", Right.SEND, NOW_MS)
+
+
+def test_a_canonical_encoding_is_of_the_same_resource() -> None:
+    """What the signature covers is what opens: another text is another resource."""
+    for signed in (f"{HOST}/orders", quote_plus(f"{HOST}/orders")):
+        with pytest.raises(BusError, match="InvalidSignature"):
+            verify(token(quote_plus(f"{HOST}/invoices"), signed=signed))
+
+
+def test_the_parts_of_a_token_come_in_any_order() -> None:
+    prefix, _, fields = token(quote_plus(HOST)).partition(" ")
+    parts = fields.split("&")
+    for turn in range(len(parts)):
+        assert verify(f"{prefix} {'&'.join(parts[turn:] + parts[:turn])}")
+
+
+def test_who_guesses_the_key_of_nobody_gets_nothing() -> None:
+    """Rules that are not there are looked at as long as others, and open nothing."""
+    for key in (auth.NOBODY.primary_key, auth.NOBODY.secondary_key):
+        assert key is not None
+        for rule in ("nobody", "root", "send-orders", quote_plus("a b")):
+            with pytest.raises(BusError, match="InvalidSignature"):
+                verify(token(quote_plus(HOST), key=key, rule=rule))
+        with pytest.raises(BusError, match="InvalidSignature"):
+            auth.verify_password("nobody", key, Rules())
+
+
+@pytest.mark.parametrize(
+    ("rule", "audience"),
+    [("root", "orders"), ("nobody", "orders"), ("send-orders", "orders"), ("root", "missing")],
+)
+def test_as_many_signatures_are_compared_whatever_rules_there_are(
+    monkeypatch: pytest.MonkeyPatch, rule: str, audience: str
+) -> None:
+    compared = []
+    equal = auth._equal
+    monkeypatch.setattr(auth, "_equal", lambda *both: compared.append(1) or equal(*both))
+    resource = quote_plus(HOST)
+    with pytest.raises(BusError):
+        verify(token(resource, key="wrong", rule=rule), audience)
+    # Two keys each of the namespace's rule and the entity's, for every way to write the resource.
+    assert len(compared) == 4 * len(auth.signed_texts(resource))
+
+
 def test_both_keys_of_a_rule_sign() -> None:
     assert verify(token(HOST, key="second-root-key")).rule_name == "root"
 

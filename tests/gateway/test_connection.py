@@ -14,7 +14,12 @@ from busway.amqp.link import LinkRole
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Int, ULong
 from busway.gateway.gateway import GatewaySettings
-from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, EntityStatus
+from busway.model.entities import (
+    ALL_RIGHTS,
+    ROOT_RULE_NAME,
+    AuthorizationRule,
+    EntityStatus,
+)
 from tests.gateway.world import HOST, KEY, Client, SomePeer, World, message, sas
 
 
@@ -86,7 +91,7 @@ def test_a_rule_of_an_entity_opens_that_entity_only(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("rights", "may_send", "may_receive"),
-    [(("Send",), True, False), (("Listen",), False, True), (("Manage",), True, True)],
+    [(("Send",), True, False), (("Listen",), False, True), (ALL_RIGHTS, True, True)],
 )
 def test_a_link_needs_its_right(
     world: World, queue: str, rights: tuple[str, ...], may_send: bool, may_receive: bool

@@ -1,23 +1,14 @@
-"""Rules with some rights and not others, as the SDK meets them (amqp.md 18).
-
-This release has no face to make rules with, so the test writes them into the catalog of a server
-that is stopped.
-"""
+"""Rules with some rights and not others, as the SDK meets them (amqp.md 18)."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthorizationError
 
-from busway.cluster.catalog import Catalog
-from busway.model.entities import AuthorizationRule
 from busway.testing import Server
 from tests.sdk.conftest import PARTITIONED
 from tests.sdk.faces import FACES
@@ -26,23 +17,16 @@ QUEUES = {"conventional": "plain", PARTITIONED: "parts"}
 KEYS = {"Send": "the-key-of-the-one-who-sends", "Listen": "the-key-of-the-one-who-listens"}
 
 
+CONFIG = "".join(
+    f'[[access]]\nname = "{right}"\nrights = ["{right}"]\nkey = "{key}"\n\n'
+    for right, key in KEYS.items()
+)
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = tmp_path_factory.mktemp("data")
-    with Server("plain", partitioned=["parts"], data=data) as running:
-        running.stop()
-        write_rules(data / "catalog.db")
-        running.start()
+def server() -> Iterator[Server]:
+    with Server("plain", partitioned=["parts"], config=CONFIG) as running:
         yield running
-
-
-def write_rules(path: Path) -> None:
-    catalog = Catalog.open(path)
-    rules = tuple(AuthorizationRule(right, (right,), key) for right, key in KEYS.items())
-    catalog.update_namespace(
-        replace(catalog.namespace, authorization_rules=rules), int(time.time() * 1000)
-    )
-    catalog.close()
 
 
 @pytest.fixture(params=list(KEYS))

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Flag
 from typing import Protocol
-from urllib.parse import quote_plus, unquote, unquote_plus
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from busway.model.entities import AuthorizationRule
 from busway.model.errors import (
@@ -83,6 +83,10 @@ class Access:
         if right not in self.rights or not scope_covers(self.scope, name_key(path)):
             return False
         return self.entity is None or self.entity == name_key(path if entity is None else entity)
+
+    def opens_all_of(self, other: Access) -> bool:
+        """Whether it can take the place of another one with the same scope."""
+        return other.rights in self.rights and self.entity in (None, other.entity)
 
 
 def scope_of(resource: str) -> str:
@@ -154,33 +158,54 @@ def _equal(left: str, right: str) -> bool:
     return hmac.compare_digest(left.encode(), right.encode())
 
 
-def _keys(rule: AuthorizationRule) -> list[str]:
-    return [key for key in (rule.primary_key, rule.secondary_key) if key]
+NOBODY = AuthorizationRule("", (), "the key of nobody", "the other key of nobody")
+"""Stands for a rule that is not there: looking at it takes as long, and it opens nothing."""
+
+UNRESERVED_BY_JAVASCRIPT = "!'()*"
+"""What `encodeURIComponent` leaves as it is, beside what Python does."""
 
 
-def _signed_by(token: Token, rule: AuthorizationRule) -> bool:
+def _keys(rule: AuthorizationRule) -> tuple[str, str]:
+    return rule.primary_key, rule.secondary_key or rule.primary_key
+
+
+def _signed_by(rule: AuthorizationRule, resource: str, token: Token) -> bool:
     # Both keys are always tried, so that time does not tell which one matched.
-    matches = [
-        _equal(sign(token.resource, token.expiry, key), token.signature) for key in _keys(rule)
-    ]
+    matches = [_equal(sign(resource, token.expiry, key), token.signature) for key in _keys(rule)]
     return any(matches)
+
+
+def signed_texts(resource: str) -> list[str]:
+    """What a client may have signed that sent this `sr` (http.md 3): the very text first, then the
+    same resource without any encoding, and in those of the client libraries."""
+    plain = unquote(resource)
+    encoded = (quote_plus(plain), quote(plain, safe=UNRESERVED_BY_JAVASCRIPT))
+    return list(dict.fromkeys((resource, plain, *encoded, *(each.lower() for each in encoded))))
+
+
+def _signer(
+    token: Token, audience: str, rules: AccessRules
+) -> tuple[str | None, AuthorizationRule]:
+    """The rule whose key made the signature, with the entity that it is a rule of."""
+    asked: list[tuple[str | None, AuthorizationRule]] = []
+    for name in dict.fromkeys((token.rule_name, token.rule_name_as_sent)):
+        asked.append((None, rules.namespace_rule(name) or NOBODY))
+        path, rule = rules.entity_rule(audience, name) or ("", NOBODY)
+        asked.append((name_key(path), rule))
+    for text in signed_texts(token.resource):
+        # All of them, so that time does not tell which rules there are.
+        found = [each for each in asked if _signed_by(each[1], text, token)]
+        for entity, rule in found:
+            if rule is not NOBODY:
+                return entity, rule
+    # One text for an unknown rule and a wrong key: a stranger learns no rule names.
+    raise BusError(TOKEN_SIGNATURE_INVALID)
 
 
 def verify(text: str, audience: str, rules: AccessRules, now_ms: int) -> Access:
     """What the token allows for an audience, as `audience_key` writes it."""
     token = parse(text)
-    for name in dict.fromkeys((token.rule_name, token.rule_name_as_sent)):
-        namespace_rule = rules.namespace_rule(name)
-        if namespace_rule is not None and _signed_by(token, namespace_rule):
-            entity, rule = None, namespace_rule
-            break
-        found = rules.entity_rule(audience, name)
-        if found is not None and _signed_by(token, found[1]):
-            entity, rule = name_key(found[0]), found[1]
-            break
-    else:
-        # One text for an unknown rule and a wrong key: a stranger learns no rule names.
-        raise BusError(TOKEN_SIGNATURE_INVALID)
+    entity, rule = _signer(token, audience, rules)
     if token.expires_ms <= now_ms:
         raise BusError(TOKEN_EXPIRED, expired_text=token.expiry)
     if not scope_covers(scope_of(token.resource), audience):
@@ -190,7 +215,8 @@ def verify(text: str, audience: str, rules: AccessRules, now_ms: int) -> Access:
 
 def verify_password(rule_name: str, key: str, rules: AccessRules) -> Access:
     """SASL PLAIN: rule name and key open the namespace as a token of it would (amqp.md 2)."""
-    rule = rules.namespace_rule(rule_name)
-    if rule is None or not any(_equal(key, own) for own in _keys(rule)):
+    rule = rules.namespace_rule(rule_name) or NOBODY
+    matches = [_equal(key, own) for own in _keys(rule)]
+    if rule is NOBODY or not any(matches):
         raise BusError(TOKEN_SIGNATURE_INVALID)
     return Access("", Right.of(rule.rights), None, rule.name)

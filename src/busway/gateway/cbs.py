@@ -30,10 +30,12 @@ TOKENS_MAX = 1_000
 class Tokens:
     """What one connection may do, by audience."""
 
-    __slots__ = ("_by_audience", "_unauthorised_since_ms")
+    __slots__ = ("_by_audience", "_opens_less", "_unauthorised_since_ms")
 
     def __init__(self, now_ms: int) -> None:
         self._by_audience: dict[str, Access] = {}
+        self._opens_less = False
+        """A token took the place of one that opened more: links may have lived on that."""
         self._unauthorised_since_ms: int | None = now_ms
 
     @property
@@ -43,6 +45,9 @@ class Tokens:
     def put(self, access: Access) -> None:
         if access.scope not in self._by_audience and len(self._by_audience) >= TOKENS_MAX:
             raise BusError(SERVER_BUSY)
+        before = self._by_audience.get(access.scope)
+        if before is not None and not access.opens_all_of(before):
+            self._opens_less = True
         self._by_audience[access.scope] = access
         self._unauthorised_since_ms = None
 
@@ -54,7 +59,7 @@ class Tokens:
         )
 
     def expire(self, now_ms: int) -> bool:
-        """Forget what has expired. True if there was any: links may have to go."""
+        """Forget what has expired. True if less is open than before: links may have to go."""
         gone = [
             audience
             for audience, access in self._by_audience.items()
@@ -64,7 +69,8 @@ class Tokens:
             del self._by_audience[audience]
         if gone and not self._by_audience:
             self._unauthorised_since_ms = now_ms
-        return bool(gone)
+        opens_less, self._opens_less = bool(gone) or self._opens_less, False
+        return opens_less
 
     def overdue(self, now_ms: int) -> bool:
         """No valid token for so long that the connection is dropped."""
