@@ -107,6 +107,16 @@ def test_a_transfer_queue_receives_what_it_hands_over(house: SeveralEntities) ->
     assert of(house, target).sent == 1
 
 
+def test_fwd_4_what_cannot_be_forwarded_is_dead_lettered(house: SeveralEntities) -> None:
+    target = house.queue("target")
+    source = house.queue("source", forward_to="target")
+    house.delete(target)
+    house.send(source, "a")
+    house.run(1_000)
+    transfers = of(house, source, SubQueueKind.TRANSFER)
+    assert (transfers.dead_lettered, transfers.received) == (1, 0)
+
+
 def test_a_commit_that_is_refused_counts_nothing(orders: SingleQueue) -> None:
     orders.send("a")
     orders.store.next_commits_end(CommitOutcome.REFUSED)

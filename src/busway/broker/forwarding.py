@@ -12,6 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from busway.broker import dead_letters
+from busway.broker.counting import Event
 from busway.broker.partition import Partition
 from busway.broker.seams import Exchange, Grant, Host, SessionLock, TransferSource
 from busway.broker.staging import Change, Stage, changed_copy
@@ -192,6 +193,7 @@ class Pump:
         moved.destination = None
         stage = self._owner.stage(1)
         stage.move(self._sub_queue, partition.sub_queue(kind), message, moved)
+        stage.noted.append((self._sub_queue, Event.DEAD_LETTERED))
         stage.after.append(partial(self._settled, [message], error))
 
     def _settled(
