@@ -156,7 +156,7 @@ class TestForwards:
         first, second = catalog.find("a"), catalog.find("b")
         assert isinstance(first, Queue)
         assert isinstance(second, Queue)
-        assert (first.forward_to, first.auto_delete_on_idle_ms) == ("b", None)
+        assert (first.forward_to, first.auto_delete_on_idle_ms) == ("b", 300_000)
         assert second.forward_dead_letters_to == "Events"
         third = catalog.find_subscription("events", "all")
         assert third is not None

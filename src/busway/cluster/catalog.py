@@ -170,7 +170,7 @@ class Catalog(EntityIndex):
             description,
             version=1,
             authorization_rules=access,
-            placement=place(description.path, self.stores.well, partitions),
+            placement=place(description.path, self.stores.choices(partitions), partitions),
             created_ms=now_ms,
             updated_ms=now_ms,
         )

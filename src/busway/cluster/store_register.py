@@ -30,6 +30,7 @@ class StoreRegister:
         self._file = file
         self.well: tuple[str, ...] = ()
         """The ids of those that new entities can be placed on."""
+        self._unavailable: set[str] = set()
 
     def expected(self, position: int) -> str | None:
         """The id that the store at this position must have; None if a new one may be made there.
@@ -60,6 +61,24 @@ class StoreRegister:
             if standing.problem is None and standing.store_id is not None
         )
         return tuple(standings)
+
+    def note(self, store_id: str, *, available: bool) -> None:
+        """Whether a store can be used just now."""
+        if available:
+            self._unavailable.discard(store_id)
+        else:
+            self._unavailable.add(store_id)
+
+    def choices(self, partitions: int) -> tuple[str, ...]:
+        """The stores to place a new entity on.
+
+        Several partitions are spread over all: they stay where they are, and those of a store that
+        is ill serve when it is back (P-3, P-42). A single one goes where it can serve at once.
+        """
+        if partitions > 1:
+            return self.well
+        usable = tuple(each for each in self.well if each not in self._unavailable)
+        return usable or self.well
 
     def _check_removal(self, removed: list[str], configured: int) -> None:
         if not removed:

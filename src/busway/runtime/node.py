@@ -59,6 +59,7 @@ class Node:
         self._folder: DataFolder | None = None
         self._catalogs: Catalogs | None = None
         self._tenants: Tenants | None = None
+        self.namespaces: Namespaces | None = None
         self._listener: Listener | None = None
 
     @property
@@ -121,7 +122,7 @@ class Node:
         except ConfigError as error:
             raise StartError(str(error)) from error
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
-        namespaces = Namespaces(host, catalogs, owners, hosts=tenants.hosts)
+        self.namespaces = namespaces = Namespaces(host, catalogs, owners, hosts=tenants.hosts)
         sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
         self._listener = listener = Listener(
             host,

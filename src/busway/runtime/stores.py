@@ -12,7 +12,6 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass, field
-from functools import partial
 
 from busway.broker.broker import Broker
 from busway.broker.seams import Exchange
@@ -42,6 +41,8 @@ class NodeStore:
     """Set when it serves for the first time."""
     problem: str | None = None
     """Why it could not be used at start."""
+    purging: set[int] = field(default_factory=set)
+    """Deleted entities that it is forgetting."""
 
     @property
     def name(self) -> str:
@@ -144,28 +145,40 @@ async def _id_of(store: NodeStore) -> str | None:
 
 def _start(store: NodeStore, catalogs: Catalogs) -> None:
     def changed() -> None:
-        state = "serving" if store.broker.available else "not available"
+        available = store.broker.available
+        state = "serving" if available else "not available"
         log.info("store is %s", state, extra={"store": store.name})
-        if store.broker.available:
+        if store.store_id is not None:
+            catalogs.stores.note(store.store_id, available=available)
+        if available:
             store.serving.set()
-            _purge(store, catalogs)
+            for tombstone in catalogs.tombstones():
+                if store.store_id in tombstone.stores:
+                    _purge(store, catalogs, tombstone.incarnation)
 
     def entity_changed(change: Change) -> None:
-        if change.after is None:
-            _purge(store, catalogs)
+        before = change.before
+        if change.after is None and before is not None and store.store_id in before.placement:
+            _purge(store, catalogs, before.incarnation)
 
     store.broker.on_availability = changed
     catalogs.listen(entity_changed)
     store.broker.start()
 
 
-def _purge(store: NodeStore, catalogs: Catalogs) -> None:
-    """Let the store forget what belongs to deleted entities (D-16); what fails now, later does."""
-    for tombstone in catalogs.tombstones():
-        if store.store_id not in tombstone.stores:
-            continue
-        done = partial(catalogs.purged, tombstone.incarnation, store.store_id)
+def _purge(store: NodeStore, catalogs: Catalogs, incarnation: int) -> None:
+    """Let the store forget a deleted entity (D-16). One that is not available is told of all its
+    tombstones when it is back (P-42)."""
+    if not store.broker.available or incarnation in store.purging:
+        return
+
+    def done() -> None:
+        store.purging.discard(incarnation)
         try:
-            store.broker.purge(tombstone.incarnation, done)
+            catalogs.purged(incarnation, store.store_id)
         except BusError as error:
-            log.info("purging waits: %s", error, extra={"store": store.name})
+            # The tombstone stays, and the store is asked again when it is opened the next time.
+            log.warning("a tombstone is kept: %s", error, extra={"store": store.name})
+
+    store.purging.add(incarnation)
+    store.broker.purge(incarnation, done)
