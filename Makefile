@@ -81,10 +81,11 @@ sim: $(VENV)/.dev  ## many seeds of the simulation, and long runs against the or
 	$(BIN)/python -m busway.sim --seeds $(SEEDS) $(ARGS)
 	BUSWAY_ORACLE_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest --timeout 0 tests/sim/test_oracle.py
 
-fuzz: $(VENV)/.dev  ## feed rubbish to codec, connections and filters (SECONDS=60 SEED=1)
+fuzz: $(VENV)/.dev  ## feed rubbish to codec, connections, filters and management (SECONDS=60 SEED=1)
 	$(BIN)/python tests/fuzz/fuzz_codec.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_connection.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_filters.py --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python tests/fuzz/fuzz_management.py --seconds $(SECONDS) --seed $(SEED)
 
 chaos: $(VENV)/.dev  ## kill real processes again and again (KILLS=50)
 	BUSWAY_KILLS=$(KILLS) BUSWAY_OUTAGE_S=20 $(BIN)/python -m pytest --timeout 3600 \

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from busway.http import operations, replies, websocket
 from busway.http.atom import operations as management
@@ -23,6 +24,16 @@ from busway.http.targets import Kind, Target, parse, path_of
 from busway.model.errors import INTERNAL_ERROR, SHUTTING_DOWN, BusError
 
 log = logging.getLogger("busway.http")
+wire = logging.getLogger("busway.http.wire")
+
+
+def _is_worth_an_error(record: logging.LogRecord) -> bool:
+    """aiohttp calls it an error when a stranger's bytes are no request; they are told, in a 400."""
+    cause = record.exc_info[1] if record.exc_info else None
+    return not isinstance(cause, HttpProcessingError)
+
+
+wire.addFilter(_is_worth_an_error)
 
 KEEP_ALIVE_S = 120.0
 """P-28: consecutive receives on one connection are meant to find it open."""
@@ -54,6 +65,7 @@ class HttpServer:
             self._answer,
             handler_cancellation=True,
             access_log=None,
+            logger=wire,
             auto_decompress=False,  # a small body must not become a large one
             keepalive_timeout=KEEP_ALIVE_S,
             lingering_time=2.0,
