@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 import websocket
 
 from busway.amqp.events import Closed
+from busway.gateway import auth
 from busway.runtime.certificates import CertificateFolder
 from busway.testing import Server
 from tests.runtime.test_serve import ENDED_S, refused, serve
@@ -54,6 +56,29 @@ def free_port() -> int:
 
 def with_tls(certificates: CertificateFolder) -> list[str]:
     return ["--tls-cert", str(certificates.server), "--tls-key", str(certificates.server_key)]
+
+
+def token_for(server: Server) -> str:
+    """A shared access signature of the root rule, for everything."""
+    key = re.search(r"SharedAccessKey=([^;]+)", server.connection_string)
+    assert key is not None
+    resource, expiry = quote_plus("https://localhost/"), str(int(time.time()) + 600)
+    signature = quote_plus(auth.sign(resource, expiry, key[1]))
+    rule = "RootManageSharedAccessKey"
+    return f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}"
+
+
+def address_in_the_network() -> str:
+    """One of this machine's that is not its loopback; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsent:
+        try:
+            unsent.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine is in no network")
+        address = str(unsent.getsockname()[0])
+    if address.startswith("127."):
+        pytest.skip("this machine is in no network")
+    return address
 
 
 def first_word(port: int, said: bytes, tls: ssl.SSLContext | None = None) -> bytes:
@@ -141,6 +166,29 @@ def test_tls_with_a_certificate_of_its_own(tmp_path: Path) -> None:
             server.restart()
         assert f"SSL_CERT_FILE={authority}" in server.log
     assert seen[0] == seen[1]
+
+
+def test_passwords_from_other_machines_are_taken_in_tls_only(
+    certificates: CertificateFolder,
+) -> None:
+    """D-34: SASL PLAIN only in TLS or on the loopback."""
+    address = address_in_the_network()
+    trusting = ssl.create_default_context(cafile=certificates.authority)
+    with Server(arguments=["--host", "0.0.0.0", *with_tls(certificates)]) as server:
+
+        def mechanisms(host: str, tls: bool) -> bytes:
+            with socket.create_connection((host, server.port), WAIT_S) as plain:
+                name = "localhost"
+                wire = trusting.wrap_socket(plain, server_hostname=name) if tls else plain
+                wire.sendall(b"AMQP\x03\x01\x00\x00")
+                said = b""
+                while b"ANONYMOUS" not in said:
+                    said += wire.recv(1024)
+                return said
+
+        assert b"PLAIN" in mechanisms(address, tls=True)
+        assert b"PLAIN" not in mechanisms(address, tls=False)
+        assert b"PLAIN" in mechanisms("127.0.0.1", tls=False)
 
 
 # --- HTTP ----------------------------------------------------------------------------------------
@@ -241,3 +289,18 @@ def test_it_stops_with_connections_of_all_kinds_open(
     assert isinstance(closed, Closed)
     assert "did not leave in time" not in server.log
     assert "Traceback" not in server.log
+
+
+def test_who_waits_for_a_message_by_http_is_told_that_it_stops(server: Server) -> None:
+    headers = {"Authorization": token_for(server)}
+    with closing(HTTPConnection("localhost", server.port, timeout=WAIT_S)) as client:
+        client.request("POST", "/orders/messages", body="first", headers=headers)
+        assert client.getresponse().read() == b""
+        client.request("DELETE", "/orders/messages/head?timeout=0", headers=headers)
+        assert client.getresponse().read() == b"first"
+        client.request("DELETE", "/orders/messages/head?timeout=60", headers=headers)
+        with RawClient(server.port).open():  # answered after the request has been read
+            process = server.process
+            process.terminate()
+        assert client.getresponse().status == 503
+        assert process.wait(ENDED_S) == 0

@@ -120,8 +120,8 @@ class Arrival(asyncio.Protocol):
                     ssl_handshake_timeout=limits.silence_ms / 1000,
                     ssl_shutdown_timeout=limits.leaving_ms / 1000,
                 )
-        except (OSError, ssl.SSLError) as error:
-            log.info("connection failed while TLS was agreed on: %s", error, extra=self.named())
+        except OSError as error:  # that of TLS is one, too
+            log.info("connection failed before it began: %s", error, extra=self.named())
             self._entrance.gone(self)
 
     def _refuse_tls(self) -> None:
