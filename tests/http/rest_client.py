@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -71,9 +71,14 @@ class Rest:
         method: str,
         path: str,
         body: bytes | str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | None] | None = None,
     ) -> Reply:
-        sent = {"Authorization": self.authorization, **(headers or {})}
+        """A header that is None is not sent."""
+        sent = {
+            name: value
+            for name, value in {"Authorization": self.authorization, **(headers or {})}.items()
+            if value is not None
+        }
         content = body.encode() if isinstance(body, str) else body
         self._connection.request(method, path, content, sent)
         response = self._connection.getresponse()
@@ -149,3 +154,12 @@ def raw_request(server: Server, method: str, path: str, *headers: str) -> bytes:
 
 def open_socket(server: Server) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), ANSWER_S)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """What the condition says once it says something."""
+    deadline = time.monotonic() + ANSWER_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.02)
+    return result
