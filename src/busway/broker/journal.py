@@ -171,7 +171,7 @@ class Journal:
     def happened(
         self, stage: Stage, event: JournalEvent, sub_queue: SubQueue, message: Message
     ) -> None:
-        """Completed, deferred, expired, cancelled, purged."""
+        """Completed, deferred, cancelled, purged."""
         stage.journal.append(
             Draft(
                 self,
@@ -214,6 +214,11 @@ class Journal:
                 reason=LOCK_EXPIRED if lock_expired else None,
             )
         )
+
+    def expired(self, stage: Stage, sub_queue: SubQueue, message: Message, count: int) -> None:
+        now_ms, kind = self._partition.now_ms(), sub_queue.key.kind
+        token = message.lock_token
+        stage.journal.append(Draft(self, EXPIRED, now_ms, kind, message.number, count, token))
 
     def dead_lettered(
         self,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from busway.amqp.sections import merge_changes
 from busway.broker import dead_letters
-from busway.broker.journal import COMPLETED, DEFERRED, EXPIRED, Journal
+from busway.broker.journal import COMPLETED, DEFERRED, Journal
 from busway.broker.line import Line
 from busway.broker.seams import Replies, SessionLock, Settlement, SettlementKind
 from busway.broker.staging import Change, Stage, changed_copy
@@ -298,12 +298,12 @@ class Partition:
         if self.holder.dead_lettering_on_expiration:
             self.dead_letter(sub_queue, message, message.delivery_count, dead_letters.expired())
         else:
-            self._drop_expired(sub_queue, message)
+            self._drop_expired(sub_queue, message, message.delivery_count)
 
-    def _drop_expired(self, sub_queue: SubQueue, message: Message) -> Stage:
+    def _drop_expired(self, sub_queue: SubQueue, message: Message, count: int) -> Stage:
         stage = self._owner.stage(1)
         if self.journal is not None:
-            self.journal.happened(stage, EXPIRED, sub_queue, message)
+            self.journal.expired(stage, sub_queue, message, count)
         stage.delete(sub_queue, message)
         return stage
 
@@ -343,7 +343,7 @@ class Partition:
             if holder.dead_lettering_on_expiration:
                 reason = dead_letters.expired()
                 return self.dead_letter(sub_queue, message, count, {**changes, **reason})
-            return self._drop_expired(sub_queue, message)
+            return self._drop_expired(sub_queue, message, count)
         return self._update(sub_queue, message, MessageState.ACTIVE, count, changes)
 
     def _expired(self, message: Message) -> bool:
