@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from busway.model.durations import DAY_MS
+from busway.model.entities import Entity
 
 SCHEMA_VERSION = 1
 """Raised when a column is added."""
@@ -143,3 +144,9 @@ def columns_named(names: list[str] | None) -> tuple[Column, ...]:
     for name in names:
         BY_NAME[name]
     return tuple(column for column in (*COLUMNS, RAW) if column.name in names)
+
+
+def epoch_of(entity: Entity) -> str:
+    """The name of one incarnation's journal: a catalog may count from one again, when all of it was
+    thrown away, but not at the same time."""
+    return f"{entity.incarnation}-{entity.created_ms:x}"
