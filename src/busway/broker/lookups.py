@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from busway.broker.counting import Event
+from busway.broker.journal import CANCELLED, COMPLETED, PURGED
 from busway.broker.partition import Partition
 from busway.broker.seams import SessionLock
 from busway.broker.staging import Stage
@@ -22,6 +23,7 @@ from busway.model.errors import (
     SESSION_LOCK_LOST,
     BusError,
 )
+from busway.model.journal import JournalEvent
 from busway.model.message import Message, MessageState
 from busway.store.base import READ_BYTES_MAX, READ_ROWS_MAX, MessagingStore, SubQueueKey
 
@@ -121,7 +123,7 @@ class Lookups:
             done(BusError(SESSION_LOCK_LOST))
         elif delete:
             self._delete(
-                sub_queue, free, lambda error: done(free if error is None else error), Stage.delete
+                sub_queue, free, COMPLETED, lambda error: done(free if error is None else error)
             )
         else:
             partition = self._owner.partition(sub_queue.key.incarnation, sub_queue.key.partition)
@@ -158,7 +160,7 @@ class Lookups:
         if missing:
             done(_not_cancelled(missing))
         else:
-            self._delete(sub_queue, free, done, _discard)
+            self._delete(sub_queue, free, CANCELLED, done)
 
     def delete_batch(
         self,
@@ -201,7 +203,7 @@ class Lookups:
                     done(total)
 
             if free:
-                self._delete(sub_queue, free, deleted_some, _discard)
+                self._delete(sub_queue, free, PURGED, deleted_some)
             else:
                 deleted_some(None)
 
@@ -266,16 +268,23 @@ class Lookups:
         self,
         sub_queue: SubQueue,
         messages: Sequence[Message],
+        event: JournalEvent,
         done: Callable[[BusError | None], None],
-        remove: Callable[[Stage, SubQueue, Message], None],
     ) -> None:
+        key = sub_queue.key
+        journal = self._owner.partition(key.incarnation, key.partition).journal
         stage = self._owner.stage(len(messages))
         for message in messages:
             known = sub_queue.known.get(message.number)
             if known is None:
                 sub_queue.adopt(message)
                 known = message
-            remove(stage, sub_queue, known)
+            if journal is not None:
+                journal.happened(stage, event, sub_queue, known)
+            if event is COMPLETED:
+                stage.delete(sub_queue, known)
+            else:
+                stage.discard(sub_queue, known, Event.DISCARDED)
         stage.after.append(done)
 
 
@@ -287,10 +296,6 @@ def _is_free(sub_queue: SubQueue, message: Message, state: MessageState) -> bool
 def _is_deletable(sub_queue: SubQueue, message: Message) -> bool:
     known = sub_queue.known.get(message.number)
     return known is None or (known.lock_token is None and known.staged is None)
-
-
-def _discard(stage: Stage, sub_queue: SubQueue, message: Message) -> None:
-    stage.discard(sub_queue, message, Event.DISCARDED)
 
 
 def _not_cancelled(numbers: Sequence[int]) -> BusError:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from busway.amqp.sections import merge_changes
 from busway.broker import dead_letters
 from busway.broker.counting import Event
+from busway.broker.journal import COMPLETED, DEFERRED, Journal
 from busway.broker.line import Line
 from busway.broker.seams import Replies, SessionLock, Settlement, SettlementKind
 from busway.broker.staging import Change, Stage, changed_copy
@@ -39,6 +40,8 @@ class Owner(Protocol):
     def is_deleted(self, incarnation: int) -> bool: ...
 
     def stage(self, records: int, size: int = 0) -> Stage: ...
+
+    def notes(self) -> Stage: ...
 
     def mint_token(self, partition: int) -> bytes: ...
 
@@ -90,7 +93,7 @@ ABANDONED = Settlement(SettlementKind.ABANDON)
 class Partition:
     """One of the pieces of an entity, with sequence numbers of its own (P-31)."""
 
-    __slots__ = ("_owner", "_sub_queues", "incarnation", "index", "tally")
+    __slots__ = ("_owner", "_sub_queues", "incarnation", "index", "journal", "tally")
 
     def __init__(self, owner: Owner, incarnation: int, index: int, tally: Tally) -> None:
         self._owner = owner
@@ -98,6 +101,8 @@ class Partition:
         self.incarnation = incarnation
         self.index = index
         self.tally = tally
+        self.journal: Journal | None = None
+        """While the entity is captured: where to tell what happens (D-31)."""
 
     # What it is made of.
 
@@ -161,6 +166,9 @@ class Partition:
     def stage(self, records: int) -> Stage:
         return self._owner.stage(records)
 
+    def notes(self) -> Stage:
+        return self._owner.notes()
+
     def mint_token(self) -> bytes:
         return self._owner.mint_token(self.index)
 
@@ -220,6 +228,8 @@ class Partition:
         outcome = MOVES[message.state][settlement.kind]
         if outcome is Outcome.REMOVED:
             stage = self._owner.stage(1)
+            if self.journal is not None:
+                self.journal.happened(stage, COMPLETED, sub_queue, message)
             stage.delete(sub_queue, message)
             return stage
         if outcome is Outcome.RETURNED:
@@ -261,6 +271,8 @@ class Partition:
                 sub_queue.locks.take_in_session(message, self.mint_token(), session)
             else:
                 sub_queue.locks.take(message, self.mint_token(), now_ms, duration_ms)
+        if self.journal is not None:
+            self.journal.delivered(self._owner.notes(), sub_queue, messages)
         self._owner.lock_due(sub_queue, now_ms + duration_ms)
 
     # What time does.
@@ -292,7 +304,14 @@ class Partition:
             stage = self.dead_letter(sub_queue, message, message.delivery_count, reason)
             stage.noted.append((sub_queue, Event.EXPIRED))
         else:
-            self._owner.stage(1).discard(sub_queue, message, Event.EXPIRED)
+            self._drop_expired(sub_queue, message, message.delivery_count)
+
+    def _drop_expired(self, sub_queue: SubQueue, message: Message, count: int) -> Stage:
+        stage = self._owner.stage(1)
+        if self.journal is not None:
+            self.journal.expired(stage, sub_queue, message, count)
+        stage.discard(sub_queue, message, Event.EXPIRED)
+        return stage
 
     # The parts of an outcome.
 
@@ -311,8 +330,14 @@ class Partition:
                 raise BusError(DEAD_LETTER_TWICE)
             return self.dead_letter(sub_queue, message, count, changes)
         if outcome is Outcome.DEFERRED:
+            if self.journal is not None:
+                self.journal.happened(self._owner.stage(1), DEFERRED, sub_queue, message)
             return self._update(sub_queue, message, MessageState.DEFERRED, count, changes)
         count += 1
+        if self.journal is not None:
+            by_clock = settlement is ABANDONED
+            stage = self._owner.stage(1)
+            self.journal.abandoned(stage, sub_queue, message, count, lock_expired=by_clock)
         if outcome is Outcome.DEFERRED_COUNTED:
             return self._update(sub_queue, message, MessageState.DEFERRED, count, changes)
         if sub_queue.key.kind is not SubQueueKind.MAIN:  # DLV-6, TTL-8
@@ -327,9 +352,7 @@ class Partition:
                 stage = self.dead_letter(sub_queue, message, count, {**changes, **reason})
                 stage.noted.append((sub_queue, Event.EXPIRED))
                 return stage
-            stage = self._owner.stage(1)
-            stage.discard(sub_queue, message, Event.EXPIRED)
-            return stage
+            return self._drop_expired(sub_queue, message, count)
         return self._update(sub_queue, message, MessageState.ACTIVE, count, changes)
 
     def _expired(self, message: Message) -> bool:
@@ -372,11 +395,16 @@ class Partition:
         if forward_to is None:
             moved = changed_copy(message, change)
             moved.destination = None
-            stage.move(sub_queue, self.sub_queue(SubQueueKind.DEAD_LETTER), message, moved)
+            target = self.sub_queue(SubQueueKind.DEAD_LETTER)
         else:
             moved = changed_copy(message, change, number=self.next_number(stage))
             moved.enqueued_number = message.enqueued_number or message.number
             moved.dead_letter_source = self.holder.path
             moved.destination = forward_to
-            stage.move(sub_queue, self.sub_queue(SubQueueKind.TRANSFER), message, moved)
+            target = self.sub_queue(SubQueueKind.TRANSFER)
+        if self.journal is not None:
+            becomes = 0 if forward_to is None else moved.number
+            kind = target.key.kind
+            self.journal.dead_lettered(stage, message, delivery_count, changes, kind, becomes)
+        stage.move(sub_queue, target, message, moved)
         return stage

@@ -173,6 +173,7 @@ class Catalog(EntityIndex):
             placement=place(description.path, self.stores.choices(partitions), partitions),
             created_ms=now_ms,
             updated_ms=now_ms,
+            captured_ms=now_ms if description.capture else 0,
         )
         with self._writing():
             entity = self._file.insert(self._namespace.name, entity)
@@ -196,6 +197,7 @@ class Catalog(EntityIndex):
                 placement=topic.placement,
                 created_ms=now_ms,
                 updated_ms=now_ms,
+                captured_ms=now_ms if description.capture else 0,
             )
         )
         check_subscription_quota(self, topic, subscription)
@@ -239,6 +241,7 @@ class Catalog(EntityIndex):
             kept["authorization_rules"] = checked_access_rules(
                 description.authorization_rules, old.authorization_rules, now_ms
             )
+        kept["captured_ms"] = _captured_ms(old, description, now_ms)
         entity = replace(description, version=old.version + 1, updated_ms=now_ms, **kept)
         with self._writing():
             self._file.update(entity)
@@ -477,6 +480,13 @@ class Catalog(EntityIndex):
                 rule = _named(entity.authorization_rules, name)
                 return None if rule is None else (entity.path, rule)
         return None
+
+
+def _captured_ms(old: Entity, new: Entity, now_ms: int) -> int:
+    """Since when the journal of the changed entity is without a break (D-31)."""
+    if not new.capture:
+        return 0
+    return old.captured_ms if old.capture else now_ms
 
 
 def _named(rules: tuple[AuthorizationRule, ...], name: str) -> AuthorizationRule | None:

@@ -66,6 +66,8 @@ class ExpectedStore:
         self.read_expiring = inner.read_expiring
         self.read_session_state = inner.read_session_state
         self.read_duplicates = inner.read_duplicates
+        self.read_journal_sizes = inner.read_journal_sizes
+        self.journal_handle = inner.journal_handle
         self.free_bytes = inner.free_bytes
         self.close = inner.close
 
@@ -157,8 +159,10 @@ def _start(store: NodeStore, catalogs: Catalogs) -> None:
                     _purge(store, catalogs, tombstone.incarnation)
 
     def entity_changed(change: Change) -> None:
-        before = change.before
-        if change.after is None and before is not None and store.store_id in before.placement:
+        before, after = change.before, change.after
+        if after is not None:
+            store.broker.entity_changed(after)
+        elif before is not None and store.store_id in before.placement:
             _purge(store, catalogs, before.incarnation)
 
     store.broker.on_availability = changed

@@ -127,6 +127,37 @@ class SessionsForAll(Broker):
         self.accept_session = accept_anyway
 
 
+class CompleteUntold(Broker):
+    """Now and then removes a message and does not say so in the journal (against D-31)."""
+
+    def settle(
+        self, key: SubQueueKey, token: bytes, settlement: Settlement, replies: Replies, tag: int
+    ) -> None:
+        partition = self.partition(key.incarnation, key.partition)
+        journal = partition.journal
+        if settlement.kind is SettlementKind.COMPLETE and token[-1] % 16 == 0:
+            partition.journal = None
+        super().settle(key, token, settlement, replies, tag)
+        partition.journal = journal
+
+
+class OffsetsBeforeCommit(Broker):
+    """Gives offsets that a failed commit does not give back (against D-31)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+        submit = self._way._submit_next
+
+        def submit_and_count_on() -> None:
+            submit()
+            stage = self._way._in_flight
+            if stage is not None:
+                for journal, head in stage._heads.items():
+                    journal.head = head
+
+        self._way._submit_next = submit_and_count_on  # type: ignore[method-assign]
+
+
 BUGS: dict[str, type[Broker]] = {
     "acknowledge-before-commit": AcknowledgeBeforeCommit,
     "return-without-counting": ReturnWithoutCounting,
@@ -134,6 +165,8 @@ BUGS: dict[str, type[Broker]] = {
     "forward-without-mark": ForwardWithoutMark,
     "transaction-in-parts": TransactionInParts,
     "sessions-for-all": SessionsForAll,
+    "complete-untold": CompleteUntold,
+    "offsets-before-commit": OffsetsBeforeCommit,
 }
 
 OF_FEATURES = {"forward-without-mark", "transaction-in-parts", "sessions-for-all"}

@@ -36,6 +36,7 @@ def some_queue(random: Random, path: str, below: Sequence[str]) -> Queue:
         requires_duplicate_detection=random.randrange(5) < 2,
         forward_to=forward_to,
         forward_dead_letters_to=forward_dead_letters_to,
+        capture=random.randrange(3) > 0,
     )
 
 
@@ -44,6 +45,7 @@ def some_topic(random: Random) -> Topic:
         path="topic",
         enable_partitioning=random.randrange(2) == 0,
         requires_duplicate_detection=random.randrange(2) == 0,
+        capture=random.randrange(2) == 0,
     )
 
 
@@ -55,6 +57,7 @@ def some_subscription(random: Random, topic: Topic, place: int) -> Subscription:
         max_delivery_count=random.choice((1, 3, 10)),
         dead_lettering_on_expiration=random.randrange(2) == 0,
         requires_session=random.randrange(4) == 0,
+        capture=random.randrange(3) > 0,
     )
 
 

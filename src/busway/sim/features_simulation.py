@@ -12,7 +12,7 @@ from dataclasses import replace
 from busway.model.entities import EntityStatus, Queue, Subscription, Topic
 from busway.model.message import Message, MessageState
 from busway.sim import habits
-from busway.sim.checkers.at_rest import rows_of
+from busway.sim.checkers.at_rest import carried_bodies, rows_of
 from busway.sim.checkers.dead_letters import DeadLetters
 from busway.sim.checkers.delivery_counts import DeliveryCounts
 from busway.sim.checkers.holders import Holders
@@ -386,7 +386,7 @@ class FeaturesSimulation(Simulation):
         left = {
             store.store_id: dict(store.medium._copies)
             for store in self.world.stores.values()
-            if store.medium._copies
+            if store.medium._copies != carried_bodies(store)
         }
         if left:
             raise Violation("shared bodies", f"nobody has them any more: {left}")

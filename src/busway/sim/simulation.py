@@ -19,6 +19,7 @@ from busway.sim.checkers.at_rest import check_at_rest, rows_of
 from busway.sim.checkers.dead_letters import DeadLetters
 from busway.sim.checkers.delivery_counts import DeliveryCounts
 from busway.sim.checkers.holders import Holders
+from busway.sim.checkers.journal import check_journals
 from busway.sim.checkers.order import Numbers, Order
 from busway.sim.checkers.presence import Presence
 from busway.sim.direct import DirectBrowser, DirectSender, Transactor
@@ -220,6 +221,7 @@ class Simulation:
                 max_delivery_count=random.choice((1, 2, 3, 10)),
                 default_ttl_ms=random.choice((None, None, 10_000)),
                 dead_lettering_on_expiration=random.randrange(2) == 0,
+                capture=random.randrange(3) > 0,
             )
         )
         self._queues.append(queue)
@@ -280,6 +282,7 @@ class Simulation:
                     )
                     if row.expires_ms is not None and row.expires_ms < now_ms:
                         raise Violation("expiry", f"{row} was never swept")
+        check_journals(self.world, self.presence, self.body_of)
         return found
 
     # Act three: everything reaches somebody.
