@@ -27,6 +27,7 @@ from busway.model.errors import BusError
 from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
 from busway.runtime.data_folder import DataFolder, StartError
 from busway.runtime.host import Host
+from busway.runtime.journal_readers import JournalReaders
 from busway.runtime.listener import Listener, ListenerLimits
 from busway.runtime.stores import NodeStore, open_stores, until_serving
 
@@ -52,6 +53,8 @@ class Node:
         self._folder: DataFolder | None = None
         self._catalog: Catalog | None = None
         self._listener: Listener | None = None
+        self.journals: JournalReaders | None = None
+        """How the journals of its stores are read, once it has started."""
         self._key = ""
 
     @property
@@ -95,6 +98,9 @@ class Node:
         except ConfigError as error:
             raise StartError(str(error)) from error
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
+        self.journals = JournalReaders(
+            {store.store_id: store.journals for store in self.stores if store.store_id}
+        )
         gateway = Gateway(host, catalog, owners)
         limits = ListenerLimits(sockets_max=CONNECTIONS_PER_NAMESPACE_MAX + 100)
         self._listener = Listener(
@@ -122,6 +128,8 @@ class Node:
             listener.stop_accepting()
             listener.stop_reading()
         await self._stop_brokers()
+        if self.journals is not None:
+            await self.journals.close()
         if listener is not None:
             await listener.close(
                 "amqp:connection:forced", "The broker is being stopped.", wait_s=GOODBYE_S

@@ -13,6 +13,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from busway.broker.broker import Broker
 from busway.broker.seams import Exchange
@@ -20,6 +21,7 @@ from busway.cluster.catalog import Catalog, Change
 from busway.model.errors import BusError
 from busway.runtime.data_folder import DataFolder
 from busway.runtime.host import Host
+from busway.runtime.journal_readers import Source
 from busway.runtime.store_thread import StoreThread
 from busway.store.base import MessagingStore, Opened, StoreError, StoreUnavailable
 from busway.store.faults import FaultyStore
@@ -41,10 +43,17 @@ class NodeStore:
     """Set when it serves for the first time."""
     problem: str | None = None
     """Why it could not be used at start."""
+    path: Path | None = None
+    """Its file; None for a store in memory."""
 
     @property
     def name(self) -> str:
         return f"store-{self.position}"
+
+    @property
+    def journals(self) -> Source:
+        """Where its journals are read."""
+        return self.path if self.path is not None else self.faults.journal_handle()
 
     @property
     def store_id(self) -> str | None:
@@ -118,7 +127,8 @@ def _around(
         faults, host.loop, f"store-{position}", lambda opened: host.not_before(opened.time_ms)
     )
     broker = Broker(thread, host, catalog, exchange)
-    return NodeStore(position, faults, thread, broker, identity)
+    path = None if folder is None else folder.store(position)
+    return NodeStore(position, faults, thread, broker, identity, path=path)
 
 
 def _store(position: int, folder: DataFolder | None, catalog: Catalog) -> MessagingStore:
