@@ -32,7 +32,7 @@ from busway.model.properties import (
     validate,
 )
 
-TOML_KEYS = ("serve", "queues", "topics")
+TOML_KEYS = ("serve", "journal", "queues", "topics")
 EMULATOR_KEYS = ("UserConfig",)
 USER_CONFIG_KEYS = ("Namespaces", "Logging")
 NAMESPACE_KEYS = ("Name", "Queues", "Topics")

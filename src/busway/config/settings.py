@@ -14,6 +14,8 @@ from typing import Any
 
 from busway.config.entities import Declared, read_entities
 from busway.config.errors import ConfigError, shown, unknown_key, wrong_value
+from busway.config.journal import read_journal_limits
+from busway.model.journal import JournalLimits
 
 ENVIRONMENT_PREFIX = "BUSWAY_"
 STORES_MAX = 64
@@ -42,6 +44,7 @@ class Settings:
 class Configuration:
     settings: Settings
     entities: tuple[Declared, ...] = ()
+    journal: JournalLimits = field(default_factory=JournalLimits)
 
 
 DEFAULTS = Settings()
@@ -75,13 +78,15 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
             values[name] = _convert(name, given, "flags", f"--{name.replace('_', '-')}")
 
     entities: tuple[Declared, ...] = ()
+    journal = JournalLimits()
     if values.get("config") is not None:
         document = read_document(values["config"])
         file = str(values["config"])
         for name, value in _serve_table(document, file).items():
             values.setdefault(name, _convert(name, value, f"{file}: [serve]", name))
         entities = read_entities(document, file)
-    return Configuration(Settings(**values), entities)
+        journal = read_journal_limits(document, file)
+    return Configuration(Settings(**values), entities, journal)
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str | None:

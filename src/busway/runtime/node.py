@@ -50,6 +50,7 @@ class Node:
         self.stores: list[NodeStore] = []
         self.port = 0
         self._declared = configuration.entities
+        self._journal_limits = configuration.journal
         self._folder: DataFolder | None = None
         self._catalog: Catalog | None = None
         self._listener: Listener | None = None
@@ -86,7 +87,9 @@ class Node:
             # Filled as stores are found; what is on its way to one that is not there yet waits.
             owners: dict[str, Owner] = {}
             exchange = Exchange(host, catalog, owners)
-            self.stores = await open_stores(settings.stores, self._folder, catalog, host, exchange)
+            self.stores = await open_stores(
+                settings.stores, self._folder, catalog, host, exchange, self._journal_limits
+            )
         except (CatalogError, BusError) as error:
             raise StartError(str(error)) from error
         await until_serving(self.stores, FIRST_SERVING_S)

@@ -19,6 +19,7 @@ from busway.broker.broker import Broker
 from busway.broker.seams import Exchange
 from busway.cluster.catalog import Catalog, Change
 from busway.model.errors import BusError
+from busway.model.journal import JournalLimits
 from busway.runtime.data_folder import DataFolder
 from busway.runtime.host import Host
 from busway.runtime.journal_readers import Source
@@ -87,7 +88,12 @@ class ExpectedStore:
 
 
 async def open_stores(
-    wanted: int, folder: DataFolder | None, catalog: Catalog, host: Host, exchange: Exchange
+    wanted: int,
+    folder: DataFolder | None,
+    catalog: Catalog,
+    host: Host,
+    exchange: Exchange,
+    journal_limits: JournalLimits | None = None,
 ) -> list[NodeStore]:
     """The stores of this node, registered in the catalog, with their brokers started.
 
@@ -97,6 +103,9 @@ async def open_stores(
     while catalog.expected_store(count) is not None:
         count += 1
     stores = [_around(position, folder, catalog, host, exchange) for position in range(count)]
+    if journal_limits is not None:
+        for store in stores:
+            store.broker.journal_limits = journal_limits
     found = await asyncio.gather(*(_id_of(store) for store in stores))
     for store, standing in zip(stores, catalog.register_stores(found), strict=True):
         store.identity.expected_id = standing.store_id
