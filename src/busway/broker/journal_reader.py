@@ -22,47 +22,61 @@ PLAN_ROWS = TRIM_ROWS
 
 
 class JournalError(Exception):
-    """A reader asked for what is not there."""
+    """A reader asked for what is not there. Its arguments are its own, so that it can go from one
+    process to another."""
 
 
 class JournalGapError(JournalError):
     """What was asked for is forgotten: the reader comes too late, or held more than the cap."""
 
     def __init__(self, path: str, partition: int, asked: int, earliest: int) -> None:
-        super().__init__(
-            f"The journal of '{path}' begins at offset {earliest} in partition {partition}: "
-            f"{earliest - asked} events from offset {asked} on are forgotten. Go on at {earliest} "
-            "if they can be missed; a hold keeps what is not read yet."
-        )
+        super().__init__(path, partition, asked, earliest)
+        self.path = path
         self.partition = partition
         self.asked = asked
         self.earliest = earliest
+
+    def __str__(self) -> str:
+        return (
+            f"The journal of '{self.path}' begins at offset {self.earliest} in partition "
+            f"{self.partition}: {self.earliest - self.asked} events from offset {self.asked} on "
+            f"are forgotten. Go on at {self.earliest} if they can be missed; a hold keeps what is "
+            "not read yet."
+        )
 
 
 class JournalAheadError(JournalError):
     """An offset that no event has got yet: of another broker, or of data that were set back."""
 
     def __init__(self, path: str, partition: int, asked: int, next_offset: int) -> None:
-        super().__init__(
-            f"The journal of '{path}' ends at offset {next_offset} in partition {partition}, and "
-            f"offset {asked} was asked for. Was the data folder replaced? Start anew from the "
-            "earliest offset."
-        )
+        super().__init__(path, partition, asked, next_offset)
+        self.path = path
         self.partition = partition
         self.asked = asked
         self.next_offset = next_offset
+
+    def __str__(self) -> str:
+        return (
+            f"The journal of '{self.path}' ends at offset {self.next_offset} in partition "
+            f"{self.partition}, and offset {self.asked} was asked for. Was the data folder "
+            "replaced? Start anew from the earliest offset."
+        )
 
 
 class EpochDiffersError(JournalError):
     """The entity was deleted and made again: offsets of the old one mean nothing (D-16)."""
 
     def __init__(self, path: str, asked: str, epoch: str) -> None:
-        super().__init__(
-            f"The journal of '{path}' has the epoch {epoch}, and {asked} was asked for: the entity "
-            "was deleted and made again. Start anew from the earliest offset."
-        )
+        super().__init__(path, asked, epoch)
+        self.path = path
         self.asked = asked
         self.epoch = epoch
+
+    def __str__(self) -> str:
+        return (
+            f"The journal of '{self.path}' has the epoch {self.epoch}, and {self.asked} was asked "
+            "for: the entity was deleted and made again. Start anew from the earliest offset."
+        )
 
 
 class PartitionHead(NamedTuple):

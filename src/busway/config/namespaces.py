@@ -29,7 +29,7 @@ from busway.model.errors import BusError
 from busway.model.limits import Tier
 from busway.model.names import NAMESPACE_NAME, check_name, name_key
 
-TOML_KEYS = ("serve", "namespaces", "access", *TOML_TABLES)
+TOML_KEYS = ("serve", "journal", "namespaces", "access", *TOML_TABLES)
 NAMESPACE_SETTINGS = ("tier", "namespace_partitions", "hosts", "key")
 ACCESS_KEYS = ("name", "rights", "key", "secondary_key")
 

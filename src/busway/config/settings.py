@@ -14,9 +14,11 @@ from typing import Any
 
 from busway.config.entities import Declared
 from busway.config.errors import ConfigError, shown, unknown_key, wrong_value
+from busway.config.journal import read_journal_limits
 from busway.config.namespaces import DeclaredNamespace, read_namespaces
 from busway.config.values import flag, is_off, number, partitions, secret, tier
 from busway.model.entities import DEFAULT_NAMESPACE
+from busway.model.journal import JournalLimits
 from busway.model.limits import Tier
 
 ENVIRONMENT_PREFIX = "BUSWAY_"
@@ -68,6 +70,7 @@ class Configuration:
     """The default one first."""
     chosen: frozenset[str] = frozenset()
     """Settings that somebody wrote down; the others may give way where they cannot be had."""
+    journal: JournalLimits = field(default_factory=JournalLimits)
 
     @property
     def entities(self) -> tuple[Declared, ...]:
@@ -123,7 +126,12 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         partitions=settings.namespace_partitions,
         key=settings.key,
     )
-    return Configuration(settings, read_namespaces(document, file, default), frozenset(values))
+    return Configuration(
+        settings,
+        read_namespaces(document, file, default),
+        frozenset(values),
+        read_journal_limits(document, file),
+    )
 
 
 def _check_tls(settings: Settings) -> None:

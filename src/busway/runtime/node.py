@@ -27,6 +27,7 @@ from busway.model.errors import BusError
 from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
 from busway.runtime.data_folder import DataFolder, StartError
 from busway.runtime.host import Host
+from busway.runtime.journal_readers import JournalReaders
 from busway.runtime.listener import Listener, ListenerLimits
 from busway.runtime.ports import Ports, open_ports
 from busway.runtime.stores import NodeStore, open_stores, until_serving
@@ -61,6 +62,8 @@ class Node:
         self._tenants: Tenants | None = None
         self.namespaces: Namespaces | None = None
         self._listener: Listener | None = None
+        self.journals: JournalReaders | None = None
+        """How the journals of its stores are read, once it has started."""
 
     @property
     def port(self) -> int:
@@ -110,7 +113,14 @@ class Node:
             # Filled as stores are found; what is on its way to one that is not there yet waits.
             owners: dict[str, Owner] = {}
             exchange = Exchange(host, catalogs, owners)
-            self.stores = await open_stores(settings.stores, self._folder, catalogs, host, exchange)
+            self.stores = await open_stores(
+                settings.stores,
+                self._folder,
+                catalogs,
+                host,
+                exchange,
+                self._configuration.journal,
+            )
         except (CatalogError, BusError) as error:
             raise StartError(str(error)) from error
         await until_serving(self.stores, FIRST_SERVING_S)
@@ -122,6 +132,9 @@ class Node:
         except ConfigError as error:
             raise StartError(str(error)) from error
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
+        self.journals = JournalReaders(
+            {store.store_id: store.journals for store in self.stores if store.store_id}
+        )
         self.namespaces = namespaces = Namespaces(host, catalogs, owners, hosts=tenants.hosts)
         sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
         self._listener = listener = Listener(
@@ -188,6 +201,8 @@ class Node:
             listener.stop_accepting()
             listener.stop_reading()
         await self._stop_brokers()
+        if self.journals is not None:
+            await self.journals.close()
         if listener is not None:
             await listener.close(
                 "amqp:connection:forced", "The broker is being stopped.", wait_s=GOODBYE_S

@@ -12,14 +12,17 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from busway.broker.broker import Broker
 from busway.broker.seams import Exchange
 from busway.cluster.catalog import Change
 from busway.cluster.catalogs import Catalogs
 from busway.model.errors import BusError
+from busway.model.journal import JournalLimits
 from busway.runtime.data_folder import DataFolder
 from busway.runtime.host import Host
+from busway.runtime.journal_readers import Source
 from busway.runtime.store_thread import StoreThread
 from busway.store.base import MessagingStore, Opened, StoreError, StoreUnavailable
 from busway.store.faults import FaultyStore
@@ -43,10 +46,17 @@ class NodeStore:
     """Why it could not be used at start."""
     purging: set[int] = field(default_factory=set)
     """Deleted entities that it is forgetting."""
+    path: Path | None = None
+    """Its file; None for a store in memory."""
 
     @property
     def name(self) -> str:
         return f"store-{self.position}"
+
+    @property
+    def journals(self) -> Source:
+        """Where its journals are read."""
+        return self.path if self.path is not None else self.faults.journal_handle()
 
     @property
     def store_id(self) -> str | None:
@@ -80,7 +90,12 @@ class ExpectedStore:
 
 
 async def open_stores(
-    wanted: int, folder: DataFolder | None, catalogs: Catalogs, host: Host, exchange: Exchange
+    wanted: int,
+    folder: DataFolder | None,
+    catalogs: Catalogs,
+    host: Host,
+    exchange: Exchange,
+    journal_limits: JournalLimits | None = None,
 ) -> list[NodeStore]:
     """The stores of this node, registered in the catalog, with their brokers started.
 
@@ -90,6 +105,9 @@ async def open_stores(
     while catalogs.stores.expected(count) is not None:
         count += 1
     stores = [_around(position, folder, catalogs, host, exchange) for position in range(count)]
+    if journal_limits is not None:
+        for store in stores:
+            store.broker.journal_limits = journal_limits
     found = await asyncio.gather(*(_id_of(store) for store in stores))
     for store, standing in zip(stores, catalogs.stores.register(found), strict=True):
         store.identity.expected_id = standing.store_id
@@ -120,7 +138,8 @@ def _around(
         faults, host.loop, f"store-{position}", lambda opened: host.not_before(opened.time_ms)
     )
     broker = Broker(thread, host, catalogs, exchange)
-    return NodeStore(position, faults, thread, broker, identity)
+    path = None if folder is None else folder.store(position)
+    return NodeStore(position, faults, thread, broker, identity, path=path)
 
 
 def _store(position: int, folder: DataFolder | None, catalogs: Catalogs) -> MessagingStore:
