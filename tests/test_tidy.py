@@ -40,7 +40,7 @@ RINGS = {
 }
 PURE = 0
 
-OUTSIDE_WORLD = {"runtime", "sim", "testing", "cli", "__main__"}
+OUTSIDE_WORLD = {"runtime", "sim", "pipeline", "testing", "cli", "__main__"}
 """Packages in which the machine may be touched; everywhere else it is passed in."""
 
 FORBIDDEN_MODULES = {
