@@ -45,9 +45,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_wheel")
 def test_the_error_tells_what_was_found_and_what_to_do(tmp_path: Path) -> None:
     fake_java(tmp_path / "home", "11.0.2")
-    with pytest.raises(
-        java.JavaError, match=r"JAVA_HOME is Java 11, and 17 is needed"
-    ):
+    with pytest.raises(java.JavaError, match=r"JAVA_HOME is Java 11, and 17 is needed"):
         java.find({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, tmp_path)
     with pytest.raises(java.JavaError, match=r"neither JAVA_HOME, nor the PATH.*pipeline-jre"):
         java.find({"PATH": ""}, tmp_path)
