@@ -129,7 +129,9 @@ class TestTheFile:
     @pytest.mark.parametrize("format_", [1, 99])
     def test_another_format_is_unavailable(self, owner: Owner, format_: int) -> None:
         connection_of(owner).execute("UPDATE store SET format = ?", (format_,))
-        with pytest.raises(StoreUnavailable, match=f"format {format_}, .* reads format 2 only"):
+        with pytest.raises(
+            StoreUnavailable, match=f"format {format_}, .* reads formats 2 to 3 only"
+        ):
             owner.store.open()
 
     def test_what_a_crash_left_of_the_making_does_not_matter(self, path: Path) -> None:

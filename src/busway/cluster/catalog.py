@@ -208,6 +208,7 @@ class Catalog(EntityIndex):
             placement=place(description.path, self._well, partitions),
             created_ms=now_ms,
             updated_ms=now_ms,
+            captured_ms=now_ms if description.capture else 0,
         )
         with self._writing():
             entity = self._file.insert(self._namespace.name, entity)
@@ -231,6 +232,7 @@ class Catalog(EntityIndex):
                 placement=topic.placement,
                 created_ms=now_ms,
                 updated_ms=now_ms,
+                captured_ms=now_ms if description.capture else 0,
             )
         )
         check_subscription_quota(self, topic, subscription)
@@ -269,6 +271,7 @@ class Catalog(EntityIndex):
             for name in KEPT_BY_UPDATES
             if name in description.__dataclass_fields__
         }
+        kept["captured_ms"] = _captured_ms(old, description, now_ms)
         entity = replace(description, version=old.version + 1, updated_ms=now_ms, **kept)
         with self._writing():
             self._file.update(entity)
@@ -484,6 +487,13 @@ class Catalog(EntityIndex):
                 rule = _named(entity.authorization_rules, name)
                 return None if rule is None else (entity.path, rule)
         return None
+
+
+def _captured_ms(old: Entity, new: Entity, now_ms: int) -> int:
+    """Since when the journal of the changed entity is without a break (D-31)."""
+    if not new.capture:
+        return 0
+    return old.captured_ms if old.capture else now_ms
 
 
 def _named(rules: tuple[AuthorizationRule, ...], name: str) -> AuthorizationRule | None:

@@ -24,7 +24,13 @@ from busway.model.durations import parse_duration, parse_iso
 from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
 from busway.model.errors import BusError
 from busway.model.names import name_key
-from busway.model.properties import Property, normalise, properties_of, validate
+from busway.model.properties import (
+    Property,
+    normalise,
+    own_properties_of,
+    properties_of,
+    validate,
+)
 
 TOML_KEYS = ("serve", "queues", "topics")
 EMULATOR_KEYS = ("UserConfig",)
@@ -37,7 +43,8 @@ Table = Mapping[str, Any]
 
 def toml_rows(entity_class: type[Entity]) -> Rows:
     """By the names that our files may call them."""
-    return {name: row for row in properties_of(entity_class) for name in row.names}
+    rows = (*properties_of(entity_class), *own_properties_of(entity_class))
+    return {name: row for row in rows for name in row.names}
 
 
 def emulator_rows(entity_class: type[Entity]) -> Rows:

@@ -98,6 +98,10 @@ class Queue:
     forward_dead_letters_to: str | None = None
     user_metadata: str | None = None
     authorization_rules: tuple[AuthorizationRule, ...] = ()
+    capture: bool = False
+    """Whether its journal is kept: what happens to its messages, in order (D-31)."""
+    captured_ms: int = 0
+    """Since when, without a break; the catalog writes it."""
 
     entity_type = "Queue"
     """The word of the service's texts."""
@@ -150,6 +154,8 @@ class Topic:
     auto_delete_on_idle_ms: int | None = None
     user_metadata: str | None = None
     authorization_rules: tuple[AuthorizationRule, ...] = ()
+    capture: bool = False
+    captured_ms: int = 0
 
     entity_type = "Topic"
 
@@ -196,6 +202,8 @@ class Subscription:
     forward_to: str | None = None
     forward_dead_letters_to: str | None = None
     user_metadata: str | None = None
+    capture: bool = False
+    captured_ms: int = 0
 
     entity_type = "Subscription"
 

@@ -109,6 +109,10 @@ PROPERTIES = (
     Property("user_metadata", "UserMetadata", Kind.TEXT, most=limits.USER_METADATA_MAX_CHARS),
 )
 
+OWN_PROPERTIES = (Property("capture", "Capture", Kind.FLAG),)
+"""What the service does not have. Its own faces do not show these, so that no client library meets
+an element that it does not know; our configuration files, command line and HTTP do."""
+
 FORWARDS = tuple(row for row in PROPERTIES if row.kind is Kind.PATH)
 
 STATUSES = {
@@ -122,6 +126,11 @@ STATUSES = {
 def properties_of(entity_class: type[Entity]) -> tuple[Property, ...]:
     """The rows that apply to a kind of entity."""
     return tuple(row for row in PROPERTIES if row.field in entity_class.__dataclass_fields__)
+
+
+def own_properties_of(entity_class: type[Entity]) -> tuple[Property, ...]:
+    """The rows beyond those of the service that apply to a kind of entity."""
+    return tuple(row for row in OWN_PROPERTIES if row.field in entity_class.__dataclass_fields__)
 
 
 def show(row: Property, value: object) -> str:

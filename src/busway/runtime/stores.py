@@ -64,6 +64,8 @@ class ExpectedStore:
         self.read_expiring = inner.read_expiring
         self.read_session_state = inner.read_session_state
         self.read_duplicates = inner.read_duplicates
+        self.read_journal_sizes = inner.read_journal_sizes
+        self.journal_handle = inner.journal_handle
         self.free_bytes = inner.free_bytes
         self.close = inner.close
 

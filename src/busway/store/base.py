@@ -18,6 +18,14 @@ from typing import NamedTuple, Protocol
 
 from busway.model.message import Message, MessageState
 from busway.model.names import SubQueueKind as SubQueueKind
+from busway.store.journal import (
+    JournalHandle,
+    JournalHead,
+    JournalHold,
+    JournalRecord,
+    JournalSize,
+    JournalTrim,
+)
 
 READ_ROWS_MAX = 1_000
 READ_BYTES_MAX = 4 * 1024 * 1024
@@ -184,6 +192,13 @@ class Batch:
     """New ones; those whose time is over at `time_ms` may be forgotten by the store at any time."""
     transfers: list[TransferMark] = field(default_factory=list)
     transactions: list[TransactionMark] = field(default_factory=list)
+    journal: list[JournalRecord] = field(default_factory=list)
+    """New rows. One that carries a message counts as a copy of its body: of one in `bodies`, or of
+    one that an earlier commit brought and some message still has."""
+    journal_heads: dict[int, JournalHead] = field(default_factory=dict)
+    """By slot: the heads as they are once this batch is in."""
+    trims: list[JournalTrim] = field(default_factory=list)
+    holds: list[JournalHold] = field(default_factory=list)
     purges: list[int] = field(default_factory=list)
     """Slots whose incarnation has a tombstone: forget up to `PURGE_ROWS` rows of each (D-16).
 
@@ -210,6 +225,8 @@ class Opened:
     sessions: Sequence[SessionRecord] = ()
     transfers: Sequence[TransferMark] = ()
     transactions: Sequence[TransactionMark] = ()
+    journal_heads: Sequence[tuple[int, JournalHead]] = ()
+    holds: Sequence[JournalHold] = ()
 
 
 class Expiring(NamedTuple):
@@ -274,6 +291,13 @@ class MessagingStore(Protocol):
         self, slot: int, after_digest: bytes, now_ms: int, rows: int = READ_ROWS_MAX
     ) -> list[DuplicateMark]:
         """Marks of a sub-queue that still count at `now_ms`, in the order of their digests."""
+
+    def read_journal_sizes(self, slot: int, first: int, rows: int) -> list[JournalSize]:
+        """What the rows of a journal from an offset on count for."""
+
+    def journal_handle(self) -> JournalHandle:
+        """A way to read journals beside the owner's. May be asked for in any thread, also while the
+        store is not open; each handle is its caller's to close."""
 
     def free_bytes(self) -> int | None:
         """Room left on the disk, None where there is no such limit (D-9)."""

@@ -25,6 +25,7 @@ from busway.store.base import (
     Opened,
     StoreUnavailable,
 )
+from busway.store.journal import JournalHandle, JournalSize
 
 
 class Fault(Enum):
@@ -146,6 +147,13 @@ class FaultyStore:
     ) -> list[DuplicateMark]:
         self._before_read()
         return self.inner.read_duplicates(slot, after_digest, now_ms, rows)
+
+    def read_journal_sizes(self, slot: int, first: int, rows: int) -> list[JournalSize]:
+        self._before_read()
+        return self.inner.read_journal_sizes(slot, first, rows)
+
+    def journal_handle(self) -> JournalHandle:
+        return self.inner.journal_handle()
 
     def free_bytes(self) -> int | None:
         self._before_read()

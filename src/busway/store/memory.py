@@ -35,6 +35,8 @@ from busway.store.base import (
     TransferMark,
     Update,
 )
+from busway.store.journal import JournalHandle, JournalSize
+from busway.store.memory_journal import MemoryJournalHandle, StoredJournals
 from busway.store.memory_sub_queue import NO_SESSION, StoredSession, StoredSubQueue
 from busway.store.ordered import OrderedKeys
 
@@ -60,7 +62,10 @@ class MemoryDisk:
         self._purging: dict[int, None] = {}
         """Slots without messages whose other rows are still being forgotten."""
         self._copies: dict[int, int] = {}
-        """By id of a shared body: how many messages have it (D-30). They share the bytes too."""
+        """By id of a shared body: how many messages and journal rows have it (D-30, D-31). They
+        share the bytes too."""
+        self._bodies: dict[int, bytes] = {}
+        self._journals = StoredJournals(self._bodies, self._count_copy)
         self._transactions: dict[bytes, int] = {}
         self._expiring: OrderedKeys[tuple[int, int, int]] = OrderedKeys()
         self._duplicates_over: OrderedKeys[tuple[int, int, bytes]] = OrderedKeys()
@@ -114,6 +119,8 @@ class MemoryDisk:
                 for id_, until_ms in sorted(self._transactions.items())
                 if until_ms > self.time_ms
             ],
+            self._journals.heads(),
+            self._journals.holds(),
         )
 
     def apply(self, batch: Batch) -> None:
@@ -141,6 +148,9 @@ class MemoryDisk:
             sub_queue.counters = counters.copy()
         self._apply_sessions(batch, undo)
         self._apply_marks(batch, undo)
+        for slot in batch.journal_heads:
+            self._sub_queue(slot)
+        self._journals.apply(batch, undo)
         for slot in {**self._purging, **dict.fromkeys(batch.purges)}:
             self._purge(slot, undo)
 
@@ -186,7 +196,7 @@ class MemoryDisk:
         if message.expires_ms is not None:
             self._expiring.add((message.expires_ms, slot, number))
         if message.body_id is not None:
-            self._count_copy(message.body_id, +1)
+            self._count_copy(message.body_id, +1, message.bare)
         undo.append(partial(self._remove, slot, number, []))
 
     def _remove(self, slot: int, number: int, undo: list[Undo]) -> Message:
@@ -196,16 +206,18 @@ class MemoryDisk:
         if message.expires_ms is not None:
             self._expiring.discard((message.expires_ms, slot, number))
         if message.body_id is not None:
-            self._count_copy(message.body_id, -1)
+            self._count_copy(message.body_id, -1, message.bare)
         undo.append(partial(self._put, slot, message, []))
         return message
 
-    def _count_copy(self, body_id: int, step: int) -> None:
+    def _count_copy(self, body_id: int, step: int, bare: bytes) -> None:
         copies = self._copies.get(body_id, 0) + step
         if copies:
             self._copies[body_id] = copies
+            self._bodies[body_id] = bare
         else:
             del self._copies[body_id]
+            del self._bodies[body_id]
 
     def _move(self, move: Move, undo: list[Undo]) -> None:
         before = self._remove(move.slot, move.number, undo)
@@ -309,7 +321,9 @@ class MemoryDisk:
             left -= 1
         for source in list(islice(sub_queue.transfers, left)):
             _unset(sub_queue.transfers, source, undo)
-        if sub_queue.is_empty:
+            left -= 1
+        journal_is_gone = not sub_queue.messages and self._journals.purge(slot, left, undo)
+        if sub_queue.is_empty and journal_is_gone:
             _unset(self._keys, sub_queue.key, undo)
             _unset(self._sub_queues, slot, undo)
             if slot in self._purging:
@@ -318,6 +332,12 @@ class MemoryDisk:
             _set(self._purging, slot, None, undo)
 
     # --- reading ---------------------------------------------------------------------------------
+
+    def journal_sizes(self, slot: int, first: int, rows: int) -> list[JournalSize]:
+        return self._journals.sizes(slot, first, rows)
+
+    def journal_handle(self) -> JournalHandle:
+        return MemoryJournalHandle(self._keys, self._journals.by_slot)
 
     def page(
         self,
@@ -410,6 +430,12 @@ class MemoryStore:
     ) -> list[DuplicateMark]:
         disk = self._owned_disk()
         return disk.duplicate_marks(slot, after_digest, now_ms, min(rows, READ_ROWS_MAX))
+
+    def read_journal_sizes(self, slot: int, first: int, rows: int) -> list[JournalSize]:
+        return self._owned_disk().journal_sizes(slot, first, rows)
+
+    def journal_handle(self) -> JournalHandle:
+        return self.disk.journal_handle()
 
     def free_bytes(self) -> int | None:
         self._owned_disk()

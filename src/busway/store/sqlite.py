@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from busway.model.message import Message, MessageState
 from busway.store import sqlite_errors as errors
+from busway.store import sqlite_journal as journal
 from busway.store import sqlite_reads as reads
 from busway.store import sqlite_schema as schema
 from busway.store.base import (
@@ -45,7 +46,9 @@ from busway.store.base import (
     TransactionMark,
     TransferMark,
 )
+from busway.store.journal import JournalHandle, JournalSize
 from busway.store.lockfile import ProcessLock
+from busway.store.sqlite_journal_handle import SqliteJournalHandle
 from busway.store.sqlite_marks import FORGET_PAUSE_MS
 from busway.store.sqlite_writes import check_batch, log_pages, roll_back, write_batch
 
@@ -57,6 +60,19 @@ _ENGINE_ERRORS = (sqlite3.Error, MemoryError)
 
 def _new_uuid() -> str:
     return str(uuid.uuid4())
+
+
+def _upgrade(connection: sqlite3.Connection, older: int) -> None:
+    """Make the next format of a file, whole or not at all."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in schema.UPGRADES[older].split(";"):
+            connection.execute(statement)
+        connection.execute(schema.SET_FORMAT, (older + 1,))
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
 
 
 class SqliteStore:
@@ -169,14 +185,16 @@ class SqliteStore:
         if application != schema.APPLICATION_ID:
             raise StoreUnavailable(f"{self.path} is not a Busway store")
         (found,) = connection.execute("SELECT format FROM store").fetchone()
-        if found != schema.FORMAT_VERSION:
+        if not schema.OLDEST_FORMAT <= found <= schema.FORMAT_VERSION:
             raise StoreUnavailable(
-                f"store {self.path} has format {found}, and this version of Busway reads format"
-                f" {schema.FORMAT_VERSION} only. Nothing was changed: open it with the version"
-                " that made it, or start with another data folder."
+                f"store {self.path} has format {found}, and this version of Busway reads formats"
+                f" {schema.OLDEST_FORMAT} to {schema.FORMAT_VERSION} only. Nothing was changed:"
+                " open it with the version that made it, or start with another data folder."
             )
         for setting in schema.SETTINGS:
             connection.execute(setting).fetchall()
+        for older in range(found, schema.FORMAT_VERSION):
+            _upgrade(connection, older)
         return connection
 
     def _take_over(self, connection: sqlite3.Connection) -> Opened:
@@ -205,11 +223,21 @@ class SqliteStore:
         transactions = [
             TransactionMark(*row) for row in connection.execute(schema.READ_TRANSACTIONS)
         ]
+        heads, holds = journal.load(connection)
         self._sharing = {slot for (slot,) in connection.execute(schema.READ_SHARING)}
         self._purging = {slot for (slot,) in connection.execute(schema.READ_PURGING)}
         connection.execute("COMMIT")
         return Opened(
-            store_id, epoch, commit_number, time_ms, records, sessions, transfers, transactions
+            store_id,
+            epoch,
+            commit_number,
+            time_ms,
+            records,
+            sessions,
+            transfers,
+            transactions,
+            heads,
+            holds,
         )
 
     def close(self) -> None:
@@ -364,6 +392,16 @@ class SqliteStore:
             return reads.read_duplicates(connection, slot, after_digest, now_ms, rows)
         except _ENGINE_ERRORS as error:
             raise self._unreadable(error) from error
+
+    def read_journal_sizes(self, slot: int, first: int, rows: int) -> list[JournalSize]:
+        connection = self._owned_handle()
+        try:
+            return journal.read_sizes(connection, slot, first, rows)
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
+
+    def journal_handle(self) -> JournalHandle:
+        return SqliteJournalHandle(self.path)
 
     def free_bytes(self) -> int | None:
         """Room on the disk, without what the log will still need when it is copied, and with the

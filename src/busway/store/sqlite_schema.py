@@ -18,7 +18,7 @@ from busway.model.message import PARTITION_SHIFT, Message, MessageState
 APPLICATION_ID: Final = 0x42757377
 """'Busw': tells a file of ours from any other SQLite database."""
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 
 COUNTER_BITS: Final = 44
 SLOT_BITS: Final = 19
@@ -50,6 +50,55 @@ SETTINGS: Final = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA trusted_schema = OFF",
 )
+
+JOURNAL_TABLES: Final = """
+CREATE TABLE journal (
+    id INTEGER PRIMARY KEY,
+    time_ms INTEGER NOT NULL,
+    event INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    delivery_count INTEGER NOT NULL,
+    lock_token BLOB,
+    related_number INTEGER,
+    reason TEXT,
+    description TEXT,
+    body_id INTEGER,
+    size INTEGER,
+    header INTEGER,
+    ttl_ms INTEGER,
+    annotation_items INTEGER,
+    session_id TEXT,
+    enqueued_ms INTEGER,
+    expires_ms INTEGER,
+    enqueued_number INTEGER,
+    dead_letter_source TEXT,
+    destination TEXT,
+    changes BLOB,
+    annotations BLOB
+);
+CREATE TABLE journal_heads (
+    slot INTEGER PRIMARY KEY,
+    earliest INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    earliest_ms INTEGER NOT NULL,
+    last_ms INTEGER NOT NULL
+);
+CREATE TABLE journal_holds (
+    slot INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    next_offset INTEGER NOT NULL,
+    until_ms INTEGER NOT NULL,
+    PRIMARY KEY (slot, name)
+) WITHOUT ROWID;
+"""
+# A row's id is the slot of its partition's main sub-queue and its offset, as a message's is its
+# slot and its number: a journal is one range of the key, written at its end, forgotten at its
+# beginning, and searched by time without an index, because its times never fall.
+
+UPGRADES: Final = {2: JOURNAL_TABLES}
+"""By format: what makes the next one of it."""
+OLDEST_FORMAT: Final = min(UPGRADES)
 
 TABLES: Final = f"""
 PRAGMA page_size = {PAGE_SIZE};
@@ -142,6 +191,7 @@ CREATE TABLE transactions (
     until_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX transactions_over ON transactions (until_ms);
+{JOURNAL_TABLES}
 COMMIT;
 """
 # What indexes look at comes first in a row, and what is large last: SQLite finds a column by
@@ -158,6 +208,7 @@ INSERT_STORE: Final = f"INSERT INTO store VALUES (1, {FORMAT_VERSION}, ?, 0, '',
 RAISE_EPOCH: Final = "UPDATE store SET epoch = epoch + 1, owner = ?"
 READ_STORE: Final = "SELECT store_id, epoch, commit_number, time_ms FROM store"
 READ_FENCE: Final = "SELECT epoch, owner FROM store"
+SET_FORMAT: Final = "UPDATE store SET format = ?"
 FENCE: Final = (
     "UPDATE store SET commit_number = ?, time_ms = max(time_ms, ?)"
     " WHERE epoch = ? AND owner = ? AND commit_number = ?"

@@ -13,9 +13,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
+from busway.store import sqlite_journal as journal
 from busway.store import sqlite_marks as marks
 from busway.store import sqlite_schema as schema
 from busway.store.base import PURGE_ROWS, Batch, CommitRefused, Move, StoreFenced, Update
+from busway.store.journal import TRIM_ROWS
 
 
 @dataclass(slots=True)
@@ -44,7 +46,14 @@ def check_batch(batch: Batch, partitions: Mapping[int, int]) -> None:
         _check_number(slot, message.number, partitions)
     for move in batch.moves:
         _check_number(move.to_slot, move.moved.number, partitions)
-    for rows in (batch.session_counts, batch.session_states, batch.duplicates, batch.transfers):
+    for rows in (
+        batch.session_counts,
+        batch.session_states,
+        batch.duplicates,
+        batch.transfers,
+        batch.journal,
+        batch.holds,
+    ):
         for row in rows:
             if row[0] not in partitions:
                 raise CommitRefused(f"there is no sub-queue in slot {row[0]}")
@@ -91,7 +100,7 @@ def write_batch(
         _move_messages(connection, batch.moves)
     if batch.updates:
         _update_messages(connection, batch.updates)
-    if batch.puts:
+    if batch.puts or batch.bodies:
         _put_messages(connection, batch)
     if batch.counters:
         rows = [
@@ -101,6 +110,8 @@ def write_batch(
         _all_there(connection.executemany(schema.UPDATE_COUNTERS, rows).rowcount, len(rows))
     marks.write_sessions(connection, batch)
     marks.write_marks(connection, batch)
+    if batch.journal or batch.journal_heads or batch.holds:
+        journal.write(connection, batch)
     written = Written(sharing=_new_sharing(connection, batch, sharing))
     if forget:
         written.forgot_all = marks.forget(connection, batch.time_ms)
@@ -193,20 +204,23 @@ def _put_messages(connection: sqlite3.Connection, batch: Batch) -> None:
             others.append((slot, message))
     if plain:
         connection.executemany(schema.INSERT_PLAIN_MESSAGE, plain)
+    if others or batch.bodies:
+        _put_bodies(connection, batch, [message for _, message in others])
     if others:
-        _put_bodies(connection, batch.bodies, [message for _, message in others])
         connection.executemany(schema.INSERT_MESSAGE, [schema.row_of(*put) for put in others])
 
 
-def _put_bodies(
-    connection: sqlite3.Connection, bodies: Iterable[tuple[int, bytes]], messages: Iterable[Message]
-) -> None:
-    """The bodies that messages share, with the number of those messages. `RELEASE_BODY` counts
-    down, and a trigger forgets a body whose last message is gone (D-30)."""
+def _put_bodies(connection: sqlite3.Connection, batch: Batch, messages: Iterable[Message]) -> None:
+    """The bodies that messages and journal rows share, with the number of those. `RELEASE_BODY`
+    counts down, and a trigger forgets a body that nobody has any more (D-30, D-31)."""
     copies = Counter(each.body_id for each in messages if each.body_id is not None)
-    shared = [body for body in bodies if body[0] in copies]
-    if len(shared) != len(copies):
+    brought = {body_id for body_id, _ in batch.bodies}
+    if not brought.issuperset(copies):
         raise CommitRefused("a message's shared body is not in the batch")
+    if batch.journal:
+        carried = journal.copies_in(batch)
+        copies.update({id_: count for id_, count in carried.items() if id_ in brought})
+    shared = [body for body in batch.bodies if body[0] in copies]
     if shared:
         connection.executemany(schema.INSERT_BODY, shared)
         connection.executemany(schema.INSERT_COPIES, list(copies.items()))
@@ -237,6 +251,8 @@ def _purge(connection: sqlite3.Connection, slot: int, shares: bool, written: Wri
         if len(ids) > left:
             return  # there are more: their owner counts them, and will ask again
         left -= len(ids)
+    if left > 0:
+        left -= journal.purge(connection, slot, left)
     if not marks.purge(connection, slot, left):
         connection.execute(schema.SET_PURGING, (slot,))
         written.purging.append(slot)
@@ -272,6 +288,7 @@ def log_pages(batch: Batch) -> int:
     data_bytes = sum(len(message.bare) for _, message in batch.puts if message.body_id is None)
     data_bytes += sum(len(bare) for _, bare in batch.bodies)
     data_bytes += sum(len(each.state or b"") for each in batch.session_states)
+    rows += len(batch.journal) + len(batch.trims) * TRIM_ROWS
     purged = len(batch.purges) * PURGE_ROWS
     in_place = 4 + len(batch.counters) + (rows + purged) // 4
     return in_place + scattered + data_bytes // schema.PAGE_SIZE

@@ -1,0 +1,160 @@
+"""The contract of stores about journals: what a batch says of them, and how they are read (D-31).
+
+A journal is named by the slot of its partition's main sub-queue. Its owner gives the offsets, dense
+from the last committed one; a store keeps the rows, and forgets the oldest when it is told to. The
+message that a row carries is stored once: the row counts as one more copy of its body (D-30), which
+is forgotten when messages and rows have all let go of it.
+
+Reading is not the owner's: a `JournalHandle` is a second, read-only way to the same data, for any
+other thread, and its reads disturb no commit. It sees committed rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from busway.model.journal import JournalEvent
+from busway.model.names import SubQueueKind
+
+if TYPE_CHECKING:
+    from busway.store.base import SubQueueKey
+
+JOURNAL_ROW_BYTES = 64
+"""What a row counts for besides the size of the message that it carries."""
+
+TRIM_ROWS = 1_000
+"""A commit forgets at most so many rows of a journal."""
+
+
+class JournalContent(NamedTuple):
+    """The message that a row carries, but for its body, which has an id."""
+
+    body_id: int
+    size: int
+    header: int
+    ttl_ms: int | None
+    annotations: bytes
+    annotation_items: int
+    session_id: str | None
+    enqueued_ms: int
+    expires_ms: int | None
+    """Of one that is scheduled: when it becomes active."""
+    enqueued_number: int
+    changes: bytes | None
+    dead_letter_source: str | None
+    destination: str | None
+
+
+class JournalRecord(NamedTuple):
+    """One event, as a batch brings it and as it is read."""
+
+    slot: int
+    offset: int
+    event: JournalEvent
+    time_ms: int
+    """Never less than that of the row before."""
+    kind: SubQueueKind
+    """Where the message is once this has happened; where it was, if it is gone."""
+    number: int
+    """0 for a duplicate that was dropped: it never got one."""
+    delivery_count: int = 0
+    lock_token: bytes | None = None
+    related_number: int = 0
+    reason: str | None = None
+    description: str | None = None
+    content: JournalContent | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What it counts for against a journal's size."""
+        return JOURNAL_ROW_BYTES + (0 if self.content is None else self.content.size)
+
+
+class JournalRow(NamedTuple):
+    """One event as it is read, with the body if that was asked for."""
+
+    record: JournalRecord
+    bare: bytes | None
+
+
+@dataclass(slots=True)
+class JournalHead:
+    """What is in a journal; a row of its own, updated in each commit, as counters are (D-13)."""
+
+    earliest: int = 0
+    """The offset of the oldest row that is there."""
+    next_offset: int = 0
+    bytes: int = 0
+    earliest_ms: int = 0
+    last_ms: int = 0
+    """The times of the oldest row, and of the newest that ever was."""
+
+    def copy(self) -> JournalHead:
+        return JournalHead(
+            self.earliest, self.next_offset, self.bytes, self.earliest_ms, self.last_ms
+        )
+
+
+class JournalTrim(NamedTuple):
+    """Forget the rows before an offset: at most `TRIM_ROWS` of them."""
+
+    slot: int
+    before: int
+
+
+class JournalHold(NamedTuple):
+    """A named consumer that has read up to an offset, and asks that what follows be kept."""
+
+    slot: int
+    name: str
+    offset: int | None
+    """The next that it will read; None ends the hold."""
+    until_ms: int
+    """When it is forgotten unless it moves."""
+
+
+class JournalSize(NamedTuple):
+    """What trimming has to know of a row."""
+
+    offset: int
+    time_ms: int
+    bytes: int
+
+
+class JournalHandle(Protocol):
+    """A read-only way to the journals of a store. Each call is one short transaction (D-11).
+
+    Used by one thread at a time. All of them raise `StoreUnavailable` if the store cannot be read.
+    """
+
+    def head(self, key: SubQueueKey) -> JournalHead | None:
+        """Of the journal of this partition's main sub-queue; None if it never had a row."""
+
+    def read(
+        self,
+        key: SubQueueKey,
+        first: int,
+        stop: int,
+        *,
+        rows: int = 1_000,
+        size: int = 4 * 1024 * 1024,
+        bodies: bool = True,
+    ) -> list[JournalRow]:
+        """Rows of offsets from `first` up to `stop`, ascending, without a gap between them; none if
+        `first` is forgotten already.
+
+        At most `rows`, and no more once `size` bytes are reached, but always one if there is one.
+        """
+
+    def sizes(self, key: SubQueueKey, first: int, rows: int = TRIM_ROWS) -> list[JournalSize]:
+        """The same for planning: what each row counts for."""
+
+    def offset_at(self, key: SubQueueKey, time_ms: int) -> int:
+        """The first offset whose event happened at that time or later; else the next one."""
+
+    def holds(self, key: SubQueueKey) -> Sequence[JournalHold]: ...
+
+    def close(self) -> None:
+        """Never raises."""

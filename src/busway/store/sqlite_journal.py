@@ -1,0 +1,308 @@
+"""Journals in the tables of a SQLite store: what a batch says of them, and reading them (D-31).
+
+The statements are here and not in `sqlite_schema`, because nothing else uses them. What runs in the
+owner's connection and what runs in a reader's share the reads below.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from typing import Any, Final
+
+from busway.model.journal import JournalEvent
+from busway.store import sqlite_schema as schema
+from busway.store.base import Batch, CommitRefused, SubQueueKind
+from busway.store.journal import (
+    JOURNAL_ROW_BYTES,
+    TRIM_ROWS,
+    JournalContent,
+    JournalHead,
+    JournalHold,
+    JournalRecord,
+    JournalRow,
+    JournalSize,
+)
+
+KIND_SHIFT: Final = 8
+EVENT_MASK: Final = (1 << KIND_SHIFT) - 1
+"""One integer for an event and for the sub-queue that it is about."""
+
+# Binding None is dear: see `sqlite_schema`. Most rows are of the first kind.
+INSERT_MOMENT: Final = (
+    "INSERT INTO journal (id, time_ms, event, number, delivery_count, lock_token)"
+    " VALUES (?, ?, ?, ?, ?, nullif(?, 0))"
+)
+INSERT_REASONED: Final = (
+    "INSERT INTO journal (id, time_ms, event, number, delivery_count, lock_token, related_number,"
+    " reason, description)"
+    " VALUES (?, ?, ?, ?, ?, nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0))"
+)
+INSERT_CARRYING: Final = (
+    "INSERT INTO journal VALUES (?, ?, ?, ?, ?, nullif(?, 0), nullif(?, 0), nullif(?, 0),"
+    " nullif(?, 0), ?, ?, ?, nullif(?, -1), ?, nullif(?, 0), ?, nullif(?, -1), ?, nullif(?, 0),"
+    " nullif(?, 0), nullif(?, 0), nullif(?, 0))"
+)
+ADD_COPIES: Final = "UPDATE copies SET count = count + ? WHERE body_id = ?"
+RELEASE_BODY: Final = "UPDATE copies SET count = count - 1 WHERE body_id = ?"
+SET_HEAD: Final = (
+    "INSERT INTO journal_heads VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (slot) DO UPDATE SET"
+    " earliest = excluded.earliest, next_offset = excluded.next_offset, bytes = excluded.bytes,"
+    " earliest_ms = excluded.earliest_ms, last_ms = excluded.last_ms"
+)
+SET_HOLD: Final = (
+    "INSERT INTO journal_holds VALUES (?, ?, ?, ?) ON CONFLICT (slot, name) DO UPDATE SET"
+    " next_offset = excluded.next_offset, until_ms = excluded.until_ms"
+)
+END_HOLD: Final = "DELETE FROM journal_holds WHERE slot = ? AND name = ?"
+READ_OLDEST: Final = "SELECT id, body_id FROM journal WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+DELETE_OLDEST: Final = "DELETE FROM journal WHERE id >= ? AND id <= ?"
+DELETE_HEAD: Final = "DELETE FROM journal_heads WHERE slot = ?"
+DELETE_HOLDS: Final = "DELETE FROM journal_holds WHERE slot = ?"
+
+READ_HEADS: Final = (
+    "SELECT slot, earliest, next_offset, bytes, earliest_ms, last_ms FROM journal_heads"
+    " ORDER BY slot"
+)
+READ_HEAD: Final = (
+    "SELECT earliest, next_offset, bytes, earliest_ms, last_ms FROM journal_heads WHERE slot = ?"
+)
+READ_ALL_HOLDS: Final = "SELECT * FROM journal_holds ORDER BY slot, name"
+READ_HOLDS: Final = "SELECT * FROM journal_holds WHERE slot = ? ORDER BY name"
+READ_SLOT: Final = (
+    "SELECT slot FROM sub_queues WHERE incarnation = ? AND partition = ? AND kind = ?"
+)
+READ_TIME: Final = "SELECT time_ms FROM journal WHERE id = ?"
+READ_SIZES: Final = (
+    f"SELECT id, time_ms, {JOURNAL_ROW_BYTES} + ifnull(size, 0) FROM journal"
+    " WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?"
+)
+_ROWS: Final = "FROM journal WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+READ_ROWS: Final = f"SELECT *, NULL {_ROWS}"
+READ_ROWS_AND_BODIES: Final = (
+    f"SELECT *, (SELECT bodies.bare FROM bodies WHERE bodies.id = body_id) {_ROWS}"
+)
+
+_EVENTS: Final = {int(event): event for event in JournalEvent}
+_KINDS: Final = tuple(SubQueueKind)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Rows, heads and holds of a batch. Bodies that it brings are there already, with a count of
+    the messages that have them; trims come first, so that a journal at its limit needs no more."""
+    for trim in batch.trims:
+        first, stop = schema.place_of(trim.slot, 0), schema.place_of(trim.slot, trim.before)
+        _forget(connection, first, stop, TRIM_ROWS)
+    if batch.journal:
+        _insert(connection, batch.journal)
+        _count_copies(connection, batch)
+    if batch.journal_heads:
+        heads = [
+            (slot, head.earliest, head.next_offset, head.bytes, head.earliest_ms, head.last_ms)
+            for slot, head in batch.journal_heads.items()
+        ]
+        connection.executemany(SET_HEAD, heads)
+    for slot, name, offset, until_ms in batch.holds:
+        if offset is None:
+            connection.execute(END_HOLD, (slot, name))
+        else:
+            connection.execute(SET_HOLD, (slot, name, offset, until_ms))
+
+
+def _insert(connection: sqlite3.Connection, records: list[JournalRecord]) -> None:
+    moments: list[tuple[schema.Bound, ...]] = []
+    reasoned: list[tuple[schema.Bound, ...]] = []
+    carrying: list[tuple[schema.Bound, ...]] = []
+    for record in records:
+        row: tuple[schema.Bound, ...] = (
+            record.slot << schema.COUNTER_BITS | record.offset,
+            record.time_ms,
+            int(record.event) | int(record.kind) << KIND_SHIFT,
+            record.number,
+            record.delivery_count,
+            record.lock_token or schema.ABSENT_DATA,
+        )
+        content = record.content
+        if content is None and record.reason is None and not record.related_number:
+            moments.append(row)
+            continue
+        row = (
+            *row,
+            record.related_number,
+            schema.present_text(record.reason),
+            schema.present_text(record.description),
+        )
+        if content is None:
+            reasoned.append(row)
+        else:
+            carrying.append(row + _row_of(content))
+    for statement, rows in (
+        (INSERT_CARRYING, carrying),
+        (INSERT_MOMENT, moments),
+        (INSERT_REASONED, reasoned),
+    ):
+        if rows:
+            connection.executemany(statement, rows)
+
+
+def _row_of(content: JournalContent) -> tuple[schema.Bound, ...]:
+    return (
+        content.body_id,
+        content.size,
+        content.header,
+        schema.present_time(content.ttl_ms),
+        content.annotation_items,
+        schema.present_text(content.session_id),
+        content.enqueued_ms,
+        schema.present_time(content.expires_ms),
+        content.enqueued_number,
+        schema.present_text(content.dead_letter_source),
+        schema.present_text(content.destination),
+        schema.present_bytes(content.changes),
+        content.annotations or schema.ABSENT_DATA,
+    )
+
+
+def _count_copies(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Rows that carry a body of an earlier commit are one more reason to keep it."""
+    brought = {body_id for body_id, _ in batch.bodies}
+    copies = Counter(
+        record.content.body_id
+        for record in batch.journal
+        if record.content is not None and record.content.body_id not in brought
+    )
+    if copies:
+        rows = [(count, body_id) for body_id, count in copies.items()]
+        if connection.executemany(ADD_COPIES, rows).rowcount != len(rows):
+            raise CommitRefused("a journal row's body is neither in the batch nor in the store")
+
+
+def copies_in(batch: Batch) -> Counter[int]:
+    """How often each body is carried by the rows of a batch."""
+    return Counter(each.content.body_id for each in batch.journal if each.content is not None)
+
+
+def purge(connection: sqlite3.Connection, slot: int, rows: int) -> int:
+    """Forget up to so many rows of a deleted incarnation; how many that were (D-16)."""
+    span = schema.place_of(slot, 0), schema.place_of(slot + 1, 0)
+    gone = _forget(connection, *span, rows)
+    if gone < rows:
+        connection.execute(DELETE_HEAD, (slot,))
+        connection.execute(DELETE_HOLDS, (slot,))
+    return gone
+
+
+def _forget(connection: sqlite3.Connection, first: int, stop: int, rows: int) -> int:
+    found = connection.execute(READ_OLDEST, (first, stop, rows)).fetchall()
+    if found:
+        bodies = [(body_id,) for _, body_id in found if body_id is not None]
+        connection.executemany(RELEASE_BODY, bodies)
+        connection.execute(DELETE_OLDEST, (first, found[-1][0]))
+    return len(found)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def load(
+    connection: sqlite3.Connection,
+) -> tuple[list[tuple[int, JournalHead]], list[JournalHold]]:
+    heads = [(slot, JournalHead(*head)) for slot, *head in connection.execute(READ_HEADS)]
+    return heads, [JournalHold(*row) for row in connection.execute(READ_ALL_HOLDS)]
+
+
+def read_head(connection: sqlite3.Connection, slot: int) -> JournalHead | None:
+    found = connection.execute(READ_HEAD, (slot,)).fetchone()
+    return None if found is None else JournalHead(*found)
+
+
+def read_holds(connection: sqlite3.Connection, slot: int) -> list[JournalHold]:
+    return [JournalHold(*row) for row in connection.execute(READ_HOLDS, (slot,))]
+
+
+def read_sizes(
+    connection: sqlite3.Connection, slot: int, first: int, rows: int
+) -> list[JournalSize]:
+    span = (schema.place_of(slot, first), schema.place_of(slot, -1), min(rows, TRIM_ROWS))
+    found = [
+        JournalSize(id_ & schema.ROW_COUNTER_MASK, time_ms, size)
+        for id_, time_ms, size in connection.execute(READ_SIZES, span)
+    ]
+    return found if found and found[0].offset == first else []
+
+
+def read_rows(
+    connection: sqlite3.Connection,
+    slot: int,
+    first: int,
+    stop: int,
+    rows: int,
+    size: int,
+    bodies: bool,
+) -> list[JournalRow]:
+    span = (schema.place_of(slot, first), schema.place_of(slot, stop), rows)
+    cursor = connection.execute(READ_ROWS_AND_BODIES if bodies else READ_ROWS, span)
+    found: list[JournalRow] = []
+    try:
+        for row in cursor:
+            read = JournalRow(_record_of(row, slot), row[-1])
+            found.append(read)
+            size -= read.record.bytes if bodies else JOURNAL_ROW_BYTES
+            if size <= 0:
+                break
+    finally:
+        cursor.close()  # ends the read: an open one keeps the log from being reused
+    return found if found and found[0].record.offset == first else []
+
+
+def _record_of(row: tuple[Any, ...], slot: int) -> JournalRecord:
+    content = None
+    if row[9] is not None:
+        content = JournalContent(
+            body_id=row[9],
+            size=row[10],
+            header=row[11],
+            ttl_ms=row[12],
+            annotations=row[21] or b"",
+            annotation_items=row[13],
+            session_id=row[14],
+            enqueued_ms=row[15],
+            expires_ms=row[16],
+            enqueued_number=row[17],
+            changes=row[20],
+            dead_letter_source=row[18],
+            destination=row[19],
+        )
+    return JournalRecord(
+        slot,
+        row[0] & schema.ROW_COUNTER_MASK,
+        _EVENTS[row[2] & EVENT_MASK],
+        row[1],
+        _KINDS[row[2] >> KIND_SHIFT],
+        row[3],
+        row[4],
+        row[5],
+        row[6] or 0,
+        row[7],
+        row[8],
+        content,
+    )
+
+
+def offset_at(connection: sqlite3.Connection, slot: int, time_ms: int) -> int:
+    """Times never fall along a journal, and its offsets have no gaps: halve until it is found."""
+    head = read_head(connection, slot)
+    if head is None:
+        return 0
+    low, high = head.earliest, head.next_offset
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute(READ_TIME, (schema.place_of(slot, middle),)).fetchone()
+        if row[0] < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
