@@ -108,8 +108,9 @@ def found(source: str | None, environ: Mapping[str, str] | None = None) -> str:
             text = environ.get(place, "")
             if not text:
                 raise ConnectionStringError(
-                    f"The variable {place} is not set. Set it to the connection string that the "
-                    "broker prints when it starts."
+                    f"The variable {place} is not set where Spark runs. Set it to the connection "
+                    "string that the broker prints when it starts, before Spark is started; or put "
+                    "that into a file, and say so with credentialsFrom=file:PATH."
                 )
             return text
         case "file":
