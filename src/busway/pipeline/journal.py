@@ -55,6 +55,10 @@ class GapError(JournalError):
         self.earliest = earliest
 
 
+class NotCapturedError(JournalError):
+    """The entity is there, and has no journal."""
+
+
 class EpochError(JournalError):
     """The entity was deleted and made again: old offsets mean nothing in the new one."""
 
@@ -103,6 +107,12 @@ class Journal:
         self._base = f"/{quote(entity, safe='/')}/$journal"
         self._connection: http.client.HTTPConnection | None = None
 
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -112,6 +122,13 @@ class Journal:
 
     def heads(self) -> Heads:
         return _heads(self._json("GET", ""))
+
+    def heads_or_none(self) -> Heads | None:
+        """None for an entity that was never captured."""
+        try:
+            return self.heads()
+        except NotCapturedError:
+            return None
 
     def capture(self, on: bool) -> Heads:
         """Switch it; needs a pass with the right to manage."""
@@ -245,6 +262,11 @@ class Journal:
                 return GapError(self.entity, partition, asked, earliest)
             case {"error": "epoch", "asked": asked, "epoch": epoch}:
                 return EpochError(self.entity, asked, epoch)
+            case {"error": "not-captured"}:
+                return NotCapturedError(
+                    f"'{self.entity}' is not captured, so it has no journal. Switch it on with "
+                    "'busway pipeline capture', or 'capture = true' in the broker's configuration."
+                )
             case _ if status in BUSY:
                 return ConnectionError(detail or f"the broker answered {status}")
             case _ if status == 401:
