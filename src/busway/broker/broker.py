@@ -15,6 +15,7 @@ from busway.broker.commits import CommitWay, WayState
 from busway.broker.duplicates import DuplicateHistory
 from busway.broker.forwarding import Pump
 from busway.broker.intake import Intake
+from busway.broker.journals import Journals
 from busway.broker.line import Line
 from busway.broker.locks import TokenMint
 from busway.broker.lookups import Lookups
@@ -45,6 +46,7 @@ from busway.model.errors import (
     STORE_FULL,
     BusError,
 )
+from busway.model.journal import JournalLimits
 from busway.model.message import Message, MessageState
 from busway.store.base import (
     Counters,
@@ -64,6 +66,7 @@ T = TypeVar("T")
 
 UNCOMMITTED_BYTES_MAX = 32 * 1024 * 1024
 """A store's share of what waits for commits; beyond it, new work is refused (D-8)."""
+DEFAULT_JOURNAL_LIMITS = JournalLimits()
 WINDOWS_BYTES_MAX = 64 * 1024 * 1024
 """What is ready and in memory, over all sub-queues of the store."""
 
@@ -72,15 +75,23 @@ class Broker:
     """Owns one store. `start` opens it; `available` says whether it serves."""
 
     def __init__(
-        self, port: StorePort, host: Host, entities: Entities, exchange: Exchange | None = None
+        self,
+        port: StorePort,
+        host: Host,
+        entities: Entities,
+        exchange: Exchange | None = None,
+        *,
+        journal_limits: JournalLimits = DEFAULT_JOURNAL_LIMITS,
     ) -> None:
         self._port = port
         self._host = host
         self._entities = entities
         self.exchange = exchange
         """The way to other entities; whoever builds the gateway sets it."""
+        self.journal_limits = journal_limits
         self._way = CommitWay(port, host, self)
         self._clockwork = Clockwork(self, host)
+        self.journals = Journals(self, self._clockwork.journal_there)
         self._intake = Intake(self)
         self._transactions = Transactions(self, self._intake)
         lookups = Lookups(self)
@@ -111,6 +122,7 @@ class Broker:
         self._by_slot: dict[int, SubQueue] = {}
         self._histories: dict[SubQueue, DuplicateHistory] = {}
         self._pumps: dict[SubQueue, Pump] = {}
+        self.journals.clear()
         self._transfers: dict[tuple[int, TransferSource], int] = {}
         self._carried_out: dict[bytes, int] = {}
         self._budget = WindowBudget(WINDOWS_BYTES_MAX)
@@ -238,6 +250,45 @@ class Broker:
         """Forget a deleted entity's messages in small steps; `done` when none are left (D-16)."""
         Purge(self, self._host, incarnation, done).start()
 
+    # Journals (D-31).
+
+    def entity_changed(self, entity: Entity) -> None:
+        """A new version of an entity: from here on it is captured, or not any more."""
+        for index in range(len(entity.placement)):
+            partition = self._partitions.get((entity.incarnation, index))
+            if partition is not None:
+                self.journals.switch(partition, entity)
+
+    def hold_journal(
+        self,
+        incarnation: int,
+        partition: int,
+        name: str,
+        offset: int | None,
+        until_ms: int,
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        """A consumer has read up to `offset`: keep what follows, up to the cap, until then. None
+        ends its hold."""
+        try:
+            self._take_work()
+            self.entity(incarnation)
+        except BusError as error:
+            done(error)
+            return
+        self.journals.hold(self.partition(incarnation, partition), name, offset, until_ms, done)
+
+    def partitions_of(self, incarnation: int) -> int | None:
+        entity = self._entities.get(incarnation)
+        return None if entity is None else len(entity.placement)
+
+    def partition_in(self, slot: int) -> Partition:
+        key = self._by_slot[slot].key
+        return self.partition(key.incarnation, key.partition)
+
+    def notes(self) -> Stage:
+        return self._way.notes()
+
     # What partitions and the other parts ask of their owner.
 
     def now_ms(self) -> int:
@@ -264,6 +315,7 @@ class Broker:
                 tally = self.partition(entity.topic_incarnation, index).tally
             partition = Partition(self, incarnation, index, tally)
             self._partitions[incarnation, index] = partition
+            self.journals.switch(partition, entity)
         return partition
 
     def sub_queue_in(self, slot: int) -> SubQueue | None:
@@ -379,6 +431,7 @@ class Broker:
             partition.sub_queues[record.key.kind] = self._add_sub_queue(
                 record.key, partition, record.slot, record.counters
             )
+        self.journals.load(opened)
         for session in opened.sessions:
             sub_queue = self._by_slot.get(session.slot)
             if sub_queue is not None and sub_queue.sessions is not None:
@@ -430,6 +483,7 @@ class Broker:
         self._by_slot.pop(sub_queue.slot, None)
         self._partitions.pop(sub_queue.key[:2], None)
         self._histories.pop(sub_queue, None)
+        self.journals.forget(sub_queue.key)
         for line in sub_queue.lines:
             line.window.clear()  # its share of the budget is for others
         pump = self._pumps.pop(sub_queue, None)

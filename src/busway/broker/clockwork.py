@@ -1,7 +1,8 @@
 """What time does to a broker's messages: one timer for everything that falls due (D-10).
 
-Locks of messages and sessions run out; messages expire; scheduled ones become active. The heap of
-lock times and the sweep of the store's due times share the timer.
+Locks of messages and sessions run out; messages expire; scheduled ones become active; journals are
+trimmed. The heap of lock times, the sweep of the store's due times and the keeper of journals share
+the timer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from busway.broker.dues import Dues
 from busway.broker.expiry import ExpirySweep, due_now
+from busway.broker.journal_keeper import LOOK_MS, JournalKeeper, KeeperOwner
 from busway.broker.partition import Partition
 from busway.broker.seams import Host, Timer
 from busway.broker.sub_queue import SubQueue
@@ -21,7 +23,7 @@ from busway.store.base import Expiring, ExpiryPage, MessagingStore, SubQueueKey
 T = TypeVar("T")
 
 
-class ClockworkOwner(Protocol):
+class ClockworkOwner(KeeperOwner, Protocol):
     @property
     def available(self) -> bool: ...
 
@@ -44,6 +46,7 @@ class Clockwork:
         self._host = host
         self._dues = Dues()
         self._sweep = ExpirySweep(self)
+        self._keeper = JournalKeeper(owner, self._arm)
         self._timer: Timer | None = None
         self._timer_due_ms: int | None = None
 
@@ -56,6 +59,7 @@ class Clockwork:
     def restart(self) -> None:
         """The store serves, or serves again: look at everything that may have fallen due."""
         self._sweep.restart()
+        self._keeper.restart(self._host.now_ms())
         self._arm()
 
     def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None:
@@ -66,10 +70,16 @@ class Clockwork:
         self._sweep.expects(due_ms)
         self._arm()
 
+    def journal_there(self) -> None:
+        """A journal that has to be looked at from now on."""
+        self._keeper.expects(self._host.now_ms() + LOOK_MS)
+        self._arm()
+
     # The timer.
 
     def _arm(self) -> None:
-        dues = [each for each in (self._sweep.due_ms, self._dues.next_ms()) if each is not None]
+        known = (self._sweep.due_ms, self._dues.next_ms(), self._keeper.due_ms)
+        dues = [each for each in known if each is not None]
         if not dues or not self._owner.available:
             return
         due_ms = min(dues)
@@ -92,6 +102,7 @@ class Clockwork:
                 if next_ms is not None:
                     self._dues.expect(sub_queue, max(next_ms, now_ms + 1))
         self._sweep.run(now_ms)
+        self._keeper.run(now_ms)
         self._arm()
 
     def _partition(self, key: SubQueueKey) -> Partition:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import Protocol
 
+from busway.broker.journal import DELIVERED
 from busway.broker.seams import Host, StorePort
 from busway.broker.staging import Stage
 from busway.model.errors import SERVER_BUSY, BusError
@@ -38,6 +39,8 @@ log = logging.getLogger("busway.broker")
 COMMIT_PATIENCE_MS = 5_000
 RETRY_FIRST_MS = 50
 RETRY_MAX_MS = 1_000
+NOTES_WAIT_MS = 200
+"""How long a delivery that is to be told of waits for a commit to ride along with (D-31)."""
 DISK_RESERVE_BYTES = 256 * 1024 * 1024
 """Below this sends are refused, so that a full broker can be drained (D-9)."""
 
@@ -83,6 +86,7 @@ class CommitWay:
         """While a transaction is being staged: it must not be split."""
         self._flush_soon = False
         self._patience_watch = False
+        self._notes_watch = False
         self._retry_ms = RETRY_FIRST_MS
         self._stopping: Callable[[], None] | None = None
 
@@ -118,6 +122,26 @@ class CommitWay:
             self._host.soon(self._flush)
         return self._open
 
+    def notes(self) -> Stage:
+        """The open stage, for what goes with the next commit and asks for none (D-31)."""
+        if not self._notes_watch:
+            self._notes_watch = True
+            self._host.at(self._host.now_ms() + NOTES_WAIT_MS, self._notes_waited)
+        return self._open
+
+    def _notes_waited(self) -> None:
+        self._notes_watch = False
+        if self._open.journal:
+            self._open.journal_due = True
+            self._flush()
+
+    def _keep_notes(self, failed: Iterable[Stage]) -> None:
+        """A new open stage. What failed is undone, but a delivery has happened all the same."""
+        self._open = Stage()
+        told = [draft for stage in failed for draft in stage.journal if draft.event is DELIVERED]
+        if told:
+            self.notes().journal.extend(told)
+
     def _flush(self) -> None:
         self._flush_soon = False
         if self._in_flight is None and self.state is WayState.SERVING:
@@ -126,7 +150,7 @@ class CommitWay:
 
     def _submit_next(self) -> None:
         if not self._queued:
-            if self._open.empty:
+            if self._open.empty and not (self._stopping is not None and self._open.journal):
                 return
             self._queued.append(self._open)
             self._open = Stage()
@@ -160,6 +184,7 @@ class CommitWay:
         self._open = Stage()
         refused = BusError(SERVER_BUSY, refused=True)
         if isinstance(outcome, CommitRefused):
+            self._keep_notes((stage, *behind))
             log.warning("store refused a commit: %s", outcome)
             self._become(WayState.REFUSING)
             for failed in (stage, *behind):
@@ -273,7 +298,7 @@ class CommitWay:
         """Nothing queues behind a store that is not well (D-8)."""
         behind = [*self._queued, self._open]
         self._queued.clear()
-        self._open = Stage()
+        self._keep_notes(behind)
         for stage in behind:
             stage.undo(BusError(SERVER_BUSY, refused=True))
 

@@ -167,8 +167,11 @@ class Pump:
         self._hand_over(key, group)
 
     def _forget(self, group: list[Message]) -> None:
+        journal = self._owner.partition(*self._source).journal
         stage = self._owner.stage(len(group))
         for message in group:
+            if journal is not None:
+                journal.forwarded(stage, self._sub_queue, message)
             stage.delete(self._sub_queue, message)
         stage.after.append(partial(self._settled, group, None))
 
@@ -191,6 +194,9 @@ class Pump:
         moved = changed_copy(message, change)
         moved.destination = None
         stage = self._owner.stage(1)
+        if partition.journal is not None:
+            count = message.delivery_count
+            partition.journal.dead_lettered(stage, message, count, reason, kind, by_receiver=False)
         stage.move(self._sub_queue, partition.sub_queue(kind), message, moved)
         stage.after.append(partial(self._settled, [message], error))
 

@@ -81,17 +81,21 @@ class Intake:
             stage.answer(replies, tag)
 
     def take_in(self, partition: Partition, messages: Sequence[Message]) -> Stage | None:
-        """Stage the messages, without those that are duplicates; None if that leaves none."""
+        """Stage the messages, without those that are duplicates; None if that leaves nothing to
+        commit."""
         entity = partition.entity
         now_ms = self._owner.now_ms()
         history = self._history(partition, entity)
+        sent = messages
         if history is not None:
             messages = history.fresh(messages, now_ms)
-            if not messages:
+            if not messages and partition.journal is None:
                 return None
         size = sum(message.size for message in messages)
         self.check_room(partition, entity, size)
         stage = self._owner.stage(len(messages), size)
+        if len(messages) < len(sent) and partition.journal is not None:
+            partition.journal.duplicates_dropped(stage, sent, messages)
         for message in messages:
             self._take_one(stage, partition, entity, message, now_ms)
         if history is not None:
@@ -143,6 +147,8 @@ class Intake:
                 message.number = partition.next_number(stage)
                 message.enqueued_ms = now_ms
                 stage.put(partition.sub_queue(SubQueueKind.MAIN), message)
+                if partition.journal is not None:
+                    partition.journal.scheduled(stage, message)
                 return
             message.state = MessageState.ACTIVE  # SCH-1: its time is already over
         if isinstance(entity, Topic):
@@ -175,6 +181,8 @@ class Intake:
             self._place_dead(stage, partition, message, dead_letters.without_session())
             return
         stage.put(partition.sub_queue(kind), message)
+        if partition.journal is not None:
+            partition.journal.enqueued(stage, message, kind)
 
     def _place_dead(
         self, stage: Stage, partition: Partition, message: Message, reason: dict[str, str]
@@ -188,16 +196,29 @@ class Intake:
             message.dead_letter_source = holder.path
             kind = SubQueueKind.TRANSFER
         stage.put(partition.sub_queue(kind), message)
+        if partition.journal is not None:
+            partition.journal.enqueued(stage, message, kind)
+            count = message.delivery_count
+            partition.journal.dead_lettered(stage, message, count, reason, kind)
 
     # Topics (RUL-2, RUL-3, D-30).
 
     def _fan_out(
-        self, stage: Stage, partition: Partition, topic: Topic, message: Message, now_ms: int
+        self,
+        stage: Stage,
+        partition: Partition,
+        topic: Topic,
+        message: Message,
+        now_ms: int,
+        was: int = 0,
     ) -> None:
-        """A copy for each subscription that wants one; a body that several share is stored once."""
+        """A copy for each subscription that wants one; a body that several share is stored once.
+        `was` is the number under which it was scheduled until now."""
         number = partition.next_number(stage)
         message.number = number
         message.enqueued_ms = now_ms
+        if partition.journal is not None:
+            partition.journal.enqueued(stage, message, was=was)
         ttl_ms = _smaller(message.ttl_ms, topic.default_ttl_ms)  # TTL-2
         sharing: list[Message] = []
         for copy in self._owner.topic_rules(topic.incarnation).route(message):
@@ -215,6 +236,8 @@ class Intake:
                 one.number = target.next_number(stage)
                 one.enqueued_ms = now_ms
                 self._place_dead(stage, target, one, dead_letters.filter_failed(*copy.error))
+        if partition.journal is not None:
+            sharing.append(message)  # not stored, but its body is: the journal carries it
         if len(sharing) > 1:
             stage.shared.append((message.bare, sharing))
 
@@ -228,7 +251,12 @@ class Intake:
             stage = self._owner.stage(1, message.size)
             stage.delete(sub_queue, message)
             active = Change(MessageState.ACTIVE, 0, None, message.changes)
-            self._fan_out(stage, partition, entity, changed_copy(message, active), now_ms)
+            if partition.journal is None:
+                self._fan_out(stage, partition, entity, changed_copy(message, active), now_ms)
+                return
+            sent = changed_copy(message, active)
+            sent.body_id = None  # that body may go with the scheduled message
+            self._fan_out(stage, partition, entity, sent, now_ms, was=message.number)
             return
         stage = self._owner.stage(1)
         expires_ms = _expiry(message.ttl_ms, entity.default_ttl_ms, now_ms)
@@ -240,6 +268,9 @@ class Intake:
             moved.destination = entity.forward_to
             moved.expires_ms = None
             target = partition.sub_queue(SubQueueKind.TRANSFER)
+        if partition.journal is not None:
+            kind = target.key.kind
+            partition.journal.enqueued(stage, moved, kind, was=message.number, moved=True)
         stage.move(sub_queue, target, message, moved)
 
     # Transfers from other entities (D-27).

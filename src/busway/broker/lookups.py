@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from busway.broker.journal import CANCELLED, COMPLETED, PURGED
 from busway.broker.partition import Partition
 from busway.broker.seams import SessionLock
 from busway.broker.staging import Stage
@@ -21,6 +22,7 @@ from busway.model.errors import (
     SESSION_LOCK_LOST,
     BusError,
 )
+from busway.model.journal import JournalEvent
 from busway.model.message import Message, MessageState
 from busway.store.base import READ_BYTES_MAX, READ_ROWS_MAX, MessagingStore, SubQueueKey
 
@@ -119,7 +121,9 @@ class Lookups:
         elif session is not None and not session.valid:
             done(BusError(SESSION_LOCK_LOST))
         elif delete:
-            self._delete(sub_queue, free, lambda error: done(free if error is None else error))
+            self._delete(
+                sub_queue, free, COMPLETED, lambda error: done(free if error is None else error)
+            )
         else:
             partition = self._owner.partition(sub_queue.key.incarnation, sub_queue.key.partition)
             partition.lock_deferred(sub_queue, free, session)
@@ -155,7 +159,7 @@ class Lookups:
         if missing:
             done(_not_cancelled(missing))
         else:
-            self._delete(sub_queue, free, done)
+            self._delete(sub_queue, free, CANCELLED, done)
 
     def delete_batch(
         self,
@@ -198,7 +202,7 @@ class Lookups:
                     done(total)
 
             if free:
-                self._delete(sub_queue, free, deleted_some)
+                self._delete(sub_queue, free, PURGED, deleted_some)
             else:
                 deleted_some(None)
 
@@ -232,14 +236,19 @@ class Lookups:
         self,
         sub_queue: SubQueue,
         messages: Sequence[Message],
+        event: JournalEvent,
         done: Callable[[BusError | None], None],
     ) -> None:
+        key = sub_queue.key
+        journal = self._owner.partition(key.incarnation, key.partition).journal
         stage = self._owner.stage(len(messages))
         for message in messages:
             known = sub_queue.known.get(message.number)
             if known is None:
                 sub_queue.adopt(message)
                 known = message
+            if journal is not None:
+                journal.happened(stage, event, sub_queue, known)
             stage.delete(sub_queue, known)
         stage.after.append(done)
 

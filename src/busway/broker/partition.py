@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from busway.amqp.sections import merge_changes
 from busway.broker import dead_letters
+from busway.broker.journal import COMPLETED, DEFERRED, EXPIRED, Journal
 from busway.broker.line import Line
 from busway.broker.seams import Replies, SessionLock, Settlement, SettlementKind
 from busway.broker.staging import Change, Stage, changed_copy
@@ -38,6 +39,8 @@ class Owner(Protocol):
     def is_deleted(self, incarnation: int) -> bool: ...
 
     def stage(self, records: int, size: int = 0) -> Stage: ...
+
+    def notes(self) -> Stage: ...
 
     def mint_token(self, partition: int) -> bytes: ...
 
@@ -89,7 +92,7 @@ ABANDONED = Settlement(SettlementKind.ABANDON)
 class Partition:
     """One of the pieces of an entity, with sequence numbers of its own (P-31)."""
 
-    __slots__ = ("_owner", "_sub_queues", "incarnation", "index", "tally")
+    __slots__ = ("_owner", "_sub_queues", "incarnation", "index", "journal", "tally")
 
     def __init__(self, owner: Owner, incarnation: int, index: int, tally: Tally) -> None:
         self._owner = owner
@@ -97,6 +100,8 @@ class Partition:
         self.incarnation = incarnation
         self.index = index
         self.tally = tally
+        self.journal: Journal | None = None
+        """While the entity is captured: where to tell what happens (D-31)."""
 
     # What it is made of.
 
@@ -160,6 +165,9 @@ class Partition:
     def stage(self, records: int) -> Stage:
         return self._owner.stage(records)
 
+    def notes(self) -> Stage:
+        return self._owner.notes()
+
     def mint_token(self) -> bytes:
         return self._owner.mint_token(self.index)
 
@@ -219,6 +227,8 @@ class Partition:
         outcome = MOVES[message.state][settlement.kind]
         if outcome is Outcome.REMOVED:
             stage = self._owner.stage(1)
+            if self.journal is not None:
+                self.journal.happened(stage, COMPLETED, sub_queue, message)
             stage.delete(sub_queue, message)
             return stage
         if outcome is Outcome.RETURNED:
@@ -257,6 +267,8 @@ class Partition:
                 sub_queue.locks.take_in_session(message, self.mint_token(), session)
             else:
                 sub_queue.locks.take(message, self.mint_token(), now_ms, duration_ms)
+        if self.journal is not None:
+            self.journal.delivered(self._owner.notes(), sub_queue, messages)
         self._owner.lock_due(sub_queue, now_ms + duration_ms)
 
     # What time does.
@@ -286,7 +298,14 @@ class Partition:
         if self.holder.dead_lettering_on_expiration:
             self.dead_letter(sub_queue, message, message.delivery_count, dead_letters.expired())
         else:
-            self._owner.stage(1).delete(sub_queue, message)
+            self._drop_expired(sub_queue, message)
+
+    def _drop_expired(self, sub_queue: SubQueue, message: Message) -> Stage:
+        stage = self._owner.stage(1)
+        if self.journal is not None:
+            self.journal.happened(stage, EXPIRED, sub_queue, message)
+        stage.delete(sub_queue, message)
+        return stage
 
     # The parts of an outcome.
 
@@ -304,8 +323,14 @@ class Partition:
                 raise BusError(DEAD_LETTER_TWICE)
             return self.dead_letter(sub_queue, message, count, changes)
         if outcome is Outcome.DEFERRED:
+            if self.journal is not None:
+                self.journal.happened(self._owner.stage(1), DEFERRED, sub_queue, message)
             return self._update(sub_queue, message, MessageState.DEFERRED, count, changes)
         count += 1
+        if self.journal is not None:
+            by_clock = settlement is ABANDONED
+            stage = self._owner.stage(1)
+            self.journal.abandoned(stage, sub_queue, message, count, lock_expired=by_clock)
         if outcome is Outcome.DEFERRED_COUNTED:
             return self._update(sub_queue, message, MessageState.DEFERRED, count, changes)
         if sub_queue.key.kind is not SubQueueKind.MAIN:  # DLV-6, TTL-8
@@ -318,9 +343,7 @@ class Partition:
             if holder.dead_lettering_on_expiration:
                 reason = dead_letters.expired()
                 return self.dead_letter(sub_queue, message, count, {**changes, **reason})
-            stage = self._owner.stage(1)
-            stage.delete(sub_queue, message)
-            return stage
+            return self._drop_expired(sub_queue, message)
         return self._update(sub_queue, message, MessageState.ACTIVE, count, changes)
 
     def _expired(self, message: Message) -> bool:
@@ -362,11 +385,16 @@ class Partition:
         if forward_to is None:
             moved = changed_copy(message, change)
             moved.destination = None
-            stage.move(sub_queue, self.sub_queue(SubQueueKind.DEAD_LETTER), message, moved)
+            target = self.sub_queue(SubQueueKind.DEAD_LETTER)
         else:
             moved = changed_copy(message, change, number=self.next_number(stage))
             moved.enqueued_number = message.enqueued_number or message.number
             moved.dead_letter_source = self.holder.path
             moved.destination = forward_to
-            stage.move(sub_queue, self.sub_queue(SubQueueKind.TRANSFER), message, moved)
+            target = self.sub_queue(SubQueueKind.TRANSFER)
+        if self.journal is not None:
+            becomes = 0 if forward_to is None else moved.number
+            kind = target.key.kind
+            self.journal.dead_lettered(stage, message, delivery_count, changes, kind, becomes)
+        stage.move(sub_queue, target, message, moved)
         return stage

@@ -25,9 +25,11 @@ from busway.store.base import (
     TransferMark,
     Update,
 )
+from busway.store.journal import JournalHead, JournalHold, JournalTrim
 
 if TYPE_CHECKING:
     from busway.broker.duplicates import DuplicateHistory
+    from busway.broker.journal import Draft, Journal
     from busway.broker.sub_queue import SubQueue
 
 STAGE_RECORDS_MAX = 1_024
@@ -52,6 +54,7 @@ class Stage:
 
     __slots__ = (
         "_counters",
+        "_heads",
         "_session_counts",
         "_state_bytes",
         "after",
@@ -59,6 +62,9 @@ class Stage:
         "bytes",
         "deletes",
         "duplicates",
+        "holds",
+        "journal",
+        "journal_due",
         "moves",
         "purges",
         "puts",
@@ -69,6 +75,7 @@ class Stage:
         "touched",
         "transactions",
         "transfers",
+        "trims",
         "updates",
         "waiting",
     )
@@ -85,6 +92,13 @@ class Stage:
         self.duplicates: list[tuple[DuplicateHistory, DuplicateMark]] = []
         self.transfers: list[TransferMark] = []
         self.transactions: list[TransactionMark] = []
+        self.journal: list[Draft] = []
+        """What is told of all this, and of deliveries that no commit waits for (D-31)."""
+        self.journal_due = False
+        """It has waited long enough for something to ride along with."""
+        self.trims: list[tuple[Journal, JournalHead]] = []
+        """Journals whose oldest rows go, and by how much their heads then differ."""
+        self.holds: list[tuple[Journal, JournalHold]] = []
         self.touched: dict[SubQueue, None] = {}
         """Sub-queues that gave out numbers: remembered even if nothing stays there."""
         self.purges: list[int] = []
@@ -98,6 +112,7 @@ class Stage:
         self.records = 0
         self.bytes = 0
         self._counters: dict[SubQueue, Counters] = {}
+        self._heads: dict[Journal, JournalHead] = {}
         self._session_counts: dict[tuple[SubQueue, str], int] = {}
         self._state_bytes: dict[tuple[SubQueue, str], int] = {}
 
@@ -108,7 +123,7 @@ class Stage:
 
     @property
     def empty(self) -> bool:
-        return not (self.records or self.after or self.answers)
+        return not (self.records or self.after or self.answers or self.journal_due)
 
     # Filling it. Each marks its message, so nothing else touches it before the outcome.
 
@@ -198,6 +213,8 @@ class Stage:
             batch.moves.append(Move(sub_queue.slot, message.number, target.slot, moved))
         for sub_queue in self.touched:
             self._counters_of(sub_queue)
+        if self.journal or self.trims or self.holds:
+            self._write_journals(batch)
         for sub_queue, session_id, state, updated_ms in self.session_states:
             assert sub_queue.sessions is not None
             session = (sub_queue, session_id)
@@ -216,6 +233,53 @@ class Stage:
         for (sub_queue, session_id), active in self._session_counts.items():
             batch.session_counts.append(SessionCount(sub_queue.slot, session_id, active))
         return batch
+
+    def _write_journals(self, batch: Batch) -> None:
+        """D-31: offsets from the last committed one on, so that they are dense."""
+        for journal, step in self.trims:
+            head = self._head_of(journal)
+            head.earliest += step.earliest
+            head.bytes -= step.bytes
+            head.earliest_ms = step.earliest_ms
+            batch.trims.append(JournalTrim(journal.main.slot, head.earliest))
+        for draft in self.journal:
+            journal = draft.journal
+            if journal.gone:
+                continue
+            head = self._heads.get(journal) or self._head_of(journal)
+            record = draft.record(
+                journal.main.slot, head.next_offset, self._carried_body(draft, batch)
+            )
+            if head.earliest == head.next_offset:
+                head.earliest_ms = record.time_ms
+            head.next_offset += 1
+            head.bytes += record.bytes
+            head.last_ms = record.time_ms
+            batch.journal.append(record)
+        for journal, hold in self.holds:
+            self._head_of(journal)
+            batch.holds.append(hold)
+        for journal, head in self._heads.items():
+            batch.journal_heads[journal.main.slot] = head
+
+    def _head_of(self, journal: Journal) -> JournalHead:
+        head = self._heads.get(journal)
+        if head is None:
+            head = self._heads[journal] = journal.head.copy()
+            if not journal.main.stored:
+                self._counters_of(journal.main)
+        return head
+
+    def _carried_body(self, draft: Draft, batch: Batch) -> int | None:
+        """The body that an event carries, shared with its message if that can be (D-30)."""
+        message = draft.carried
+        if message is None or message.body_id is not None:
+            return None if message is None else message.body_id
+        body_id = batch.number << BODY_SHIFT | len(batch.bodies)
+        batch.bodies.append((body_id, message.bare))
+        if not draft.moved:
+            message.body_id = body_id
+        return body_id
 
     def _counters_of(self, sub_queue: SubQueue) -> Counters:
         counters = self._counters.get(sub_queue)
@@ -254,6 +318,13 @@ class Stage:
             sub_queue.tally.bytes += counters.bytes - sub_queue.committed.bytes
             sub_queue.committed = counters
             sub_queue.stored = True
+        for journal, head in self._heads.items():
+            journal.head = head
+        for journal, hold in self.holds:
+            if hold.offset is None:
+                journal.holds.pop(hold.name, None)
+            else:
+                journal.holds[hold.name] = hold
         for (sub_queue, session_id), active in self._session_counts.items():
             assert sub_queue.sessions is not None
             sub_queue.sessions.get(session_id).active = active
@@ -321,6 +392,10 @@ class Stage:
 
     def tell(self, error: BusError | None) -> None:
         """Answer everybody without touching the partitions' memory, which is being dropped."""
+        if error is not None:
+            for draft in self.journal:
+                if draft.carried is not None and not draft.moved:
+                    draft.carried.body_id = None  # it may be sent elsewhere, and has none there
         for replies, tags in self.answers.items():
             if error is None:
                 replies.committed(tags)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from busway.broker.journal import COMPLETED
 from busway.broker.line import Line
 from busway.broker.locks import LockTable
 from busway.broker.seams import Grant, Watcher
@@ -151,9 +152,15 @@ class SubQueue:
         if not taken:
             return
         grant.left -= len(taken)
+        journal = partition.journal if self.pump is None else None
         if stage is not None:
+            if journal is not None:
+                for message in taken:
+                    journal.happened(stage, COMPLETED, self, message)
             stage.reserve(grant, taken)
             return
+        if journal is not None:
+            journal.delivered(partition.notes(), self, taken)
         if session is None:
             partition.lock_due(self, now_ms + duration_ms)
         grant.receiver.deliver(grant, taken)

@@ -183,3 +183,5 @@ class Transactions:
             message.number = partition.next_number(stage)
             message.enqueued_ms = self._owner.now_ms()
             stage.put(target, message)
+            if partition.journal is not None:
+                partition.journal.enqueued(stage, message, SubQueueKind.TRANSFER)

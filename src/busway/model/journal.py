@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from busway.model.durations import DAY_MS
+
 SCHEMA_VERSION = 1
 """Raised when a column is added."""
 
@@ -48,6 +50,18 @@ CARRYING = frozenset({JournalEvent.ENQUEUED, JournalEvent.SCHEDULED})
 
 LOCK_EXPIRED = "LockExpired"
 """The reason of an `abandoned` that no receiver asked for (LOCK-4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLimits:
+    """How much of an entity's journal is kept. Each partition has its even share of the sizes."""
+
+    retention_ms: int = 7 * DAY_MS
+    size_bytes: int = 1 << 30
+    held_bytes: int = 4 << 30
+    """The most that holds keep beyond the other limits; then the oldest goes all the same."""
+    hold_ms: int = 7 * DAY_MS
+    """How long a hold lasts that nobody moves."""
 
 
 class ColumnKind(Enum):

@@ -154,6 +154,8 @@ def _start(store: NodeStore, catalog: Catalog) -> None:
     def entity_changed(change: Change) -> None:
         if change.after is None:
             _purge(store, catalog)
+        else:
+            store.broker.entity_changed(change.after)
 
     store.broker.on_availability = changed
     catalog.listen(entity_changed)

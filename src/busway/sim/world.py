@@ -212,6 +212,9 @@ class World:
             for store_id in dict.fromkeys(change.before.placement):
                 self.purges_under_way.add((change.before.incarnation, store_id))
                 self._purge(change.before.incarnation, self.stores[store_id])
+        elif change.after is not None:
+            for store_id in dict.fromkeys(change.after.placement):
+                self.stores[store_id].broker.entity_changed(change.after)
 
     def _purge(self, incarnation: int, store: StoreAndBroker) -> None:
         """As a node does it: ask for it, and again after a crash, until it is done."""
