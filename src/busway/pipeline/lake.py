@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,13 +66,14 @@ class Table:
 
         if not self.exists():
             return spark.createDataFrame([], schema=self._spark_schema())
-        table = DeltaTable(self.folder, version=version)
-        files = table.file_uris()
+        return self.frame_of(spark, DeltaTable(self.folder, version=version).file_uris())
+
+    def frame_of(self, spark: SparkSession, files: Sequence[str]) -> DataFrame:
+        """The rows of some files of the table."""
         if not files:
             return spark.createDataFrame([], schema=self._spark_schema())
-        return (
-            spark.read.schema(self._spark_schema()).option("basePath", self.folder).parquet(*files)
-        )
+        reader = spark.read.schema(self._spark_schema()).option("basePath", self.folder)
+        return reader.parquet(*files)
 
     def last_version_of(self, app_id: str) -> int | None:
         """The newest batch that this application has appended."""
@@ -88,11 +90,36 @@ class Table:
         self._commit(files, "append", app_id, version)
         return sum(each.rows for each in files)
 
-    def replace(self, frame: DataFrame, app_id: str, version: int) -> int:
-        """All rows anew, in one commit; readers see the old ones or the new ones."""
+    def replace(
+        self, frame: DataFrame, app_id: str, version: int, dates: Sequence[date] | None = None
+    ) -> int:
+        """Other rows, in one commit: all of them, or those of some dates of the partition column.
+
+        Readers see the old ones or the new ones.
+        """
+        if dates is not None and not dates:
+            return 0
         files = self._write(frame)
-        self._commit(files, "overwrite", app_id, version)
+        (column,) = self.layout.partition_by if dates is not None else ("",)
+        chosen = None if dates is None else [(column, "in", sorted(map(str, dates)))]
+        self._commit(files, "overwrite", app_id, version, chosen)
         return sum(each.rows for each in files)
+
+    def added_since(self, version: int) -> list[str] | None:
+        """The files that later versions have brought, but for those that only rearrange rows.
+
+        None if the log or a file is not there any more: then everything has to be read.
+        """
+        names: list[str] = []
+        for number in range(version + 1, self.delta().version() + 1):
+            entry = Path(self.folder) / "_delta_log" / f"{number:020d}.json"
+            if not entry.is_file():
+                return None
+            for line in entry.read_text().splitlines():
+                added = json.loads(line).get("add")
+                if added is not None and added["dataChange"]:
+                    names.append(f"{self.folder}/{added['path']}")
+        return names if all(Path(name).is_file() for name in names) else None
 
     def _write(self, frame: DataFrame) -> list[AddedFile]:
         layout = self.layout
@@ -104,7 +131,14 @@ class Table:
             for row in told
         ]
 
-    def _commit(self, files: Sequence[AddedFile], mode: str, app_id: str, version: int) -> None:
+    def _commit(
+        self,
+        files: Sequence[AddedFile],
+        mode: str,
+        app_id: str,
+        version: int,
+        chosen: Any = None,
+    ) -> None:
         from deltalake import CommitProperties, DeltaTable, Transaction
         from deltalake.transaction import AddAction
 
@@ -137,6 +171,7 @@ class Table:
             mode=mode,
             schema=table.schema(),
             partition_by=list(layout.partition_by),
+            partition_filters=chosen,
             commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
         )
 

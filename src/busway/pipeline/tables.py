@@ -155,35 +155,55 @@ MESSAGES = _table(
     ("enqueued_at", TIME, "when it became available"),
     ("first_delivered_at", TIME, "first delivery"),
     ("last_delivered_at", TIME, "last delivery"),
-    ("ended_at", TIME, "when it left the queue"),
-    (
-        "state",
-        TEXT,
-        "active, scheduled, deferred, completed, dead_lettered, expired, forwarded, ...",
-    ),
+    ("dead_lettered_at", TIME, "when it was dead-lettered, if it was"),
+    ("ended_at", TIME, "when it left for good"),
+    ("state", TEXT, "where it stands: see STATES"),
     ("deliveries", COUNT, "how often it was delivered"),
     ("abandons", COUNT, "how often it was given back, or its lock ran out"),
-    ("duplicates_dropped", COUNT, "copies of it that duplicate detection dropped"),
     ("dead_letter_reason", TEXT, "why it was dead-lettered"),
     ("dead_letter_description", TEXT, "what its receiver said of it"),
-    ("enqueued_date", DATE, "date of its first event"),
-    by=("enqueued_date",),
+    ("destination", TEXT, "where it was forwarded to, if it was"),
+    ("message_size", COUNT, "bytes of the whole message"),
+    ("first_event_at", TIME, "time of its first event"),
+    ("last_event", TEXT, "its last event"),
+    ("last_sub_queue", TEXT, "where that happened"),
+    ("last_event_at", TIME, "time of its last event"),
+    ("last_offset", COUNT, "offset of its last event in the partition's journal"),
+    ("first_date", DATE, "date of its first event, in UTC"),
+    by=("first_date",),
 )
+
+STATES = {
+    "scheduled": "waits for its time",
+    "activated": "its time came; it went on under another number",
+    "cancelled": "was cancelled before its time",
+    "active": "can be received, or is being received",
+    "deferred": "waits to be asked for by its number",
+    "transferring": "is on its way to another entity",
+    "forwarded": "went to another entity",
+    "completed": "was received",
+    "expired": "its time to live ended",
+    "purged": "was deleted with others",
+    "dead_lettered": "is in the dead-letter queue",
+    "dead_letter_removed": "has left the dead-letter queue",
+}
+"""What `messages.state` says."""
+OVER = ("activated", "cancelled", "forwarded", "completed", "expired", "purged",
+        "dead_letter_removed")  # fmt: skip
 
 DELIVERIES = _table(
     "deliveries",
     "silver",
     "One row per delivery, with how it ended.",
     *_IDENTITY,
-    ("message_id", TEXT, "id that the sender gave the message"),
-    ("session_id", TEXT, "session"),
     ("lock_token", TEXT, "lock under which it was delivered"),
     ("attempt", COUNT, "which delivery of the message it was, from 1"),
     ("delivered_at", TIME, "when it was delivered"),
     ("settled_at", TIME, "when it ended; empty while it goes on, or if a crash cut it off"),
     ("outcome", TEXT, "completed, abandoned, lock_expired, deferred, dead_lettered; empty if open"),
-    ("delivered_date", DATE, "date of delivered_at"),
-    by=("delivered_date",),
+    ("last_offset", COUNT, "offset of its last event in the partition's journal"),
+    ("first_date", DATE, "date of its first event, in UTC"),
+    by=("first_date",),
 )
 
 DEAD_LETTERS = _table(
@@ -198,8 +218,6 @@ DEAD_LETTERS = _table(
     ("dead_lettered_at", TIME, "when"),
     ("deliveries", COUNT, "deliveries until then"),
     ("left_at", TIME, "when it left the dead-letter queue, if it did"),
-    ("dead_lettered_date", DATE, "date of dead_lettered_at"),
-    by=("dead_lettered_date",),
 )
 
 # --- Gold ----------------------------------------------------------------------------------------
@@ -242,6 +260,15 @@ SKEW = _table(
     ("bytes", COUNT, "their bytes"),
     ("share", REAL, "its part of all messages of the entity"),
     ("skew", REAL, "its part divided by an even part: 1 is even"),
+)
+PARTITION_LOAD = _table(
+    "partition_load",
+    "gold",
+    "Messages that each partition took, per minute.",
+    *_ENTITY,
+    ("partition", SMALL, "partition"),
+    ("minute", TIME, "beginning of the minute"),
+    ("messages", COUNT, "messages that it took"),
 )
 HOT_KEYS = _table(
     "hot_keys",
@@ -286,6 +313,6 @@ ORDER_AUDIT = _table(
 )
 
 SILVER = (MESSAGES, DELIVERIES, DEAD_LETTERS)
-GOLD = (THROUGHPUT, LATENCY, SKEW, HOT_KEYS, REASONS, DUPLICATES, ORDER_AUDIT)
+GOLD = (THROUGHPUT, LATENCY, SKEW, PARTITION_LOAD, HOT_KEYS, REASONS, DUPLICATES, ORDER_AUDIT)
 ALL = (EVENTS, *SILVER, *GOLD)
 BY_NAME = {table.name: table for table in ALL}
