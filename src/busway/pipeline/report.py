@@ -80,7 +80,8 @@ def page(figures: Figures, made_at: datetime, lake: str) -> str:
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width, initial-scale=1">'
         f"<title>Busway: report of {made_at:%Y-%m-%d %H:%M} UTC</title>"
-        f"<style>{STYLE}</style></head><body><header><h1>What passed through the bus</h1><p>{escape(lake)}, "
+        f"<style>{STYLE}</style></head><body><header>"
+        f"<h1>What passed through the bus</h1><p>{escape(lake)}, "
         f"{made_at:%Y-%m-%d %H:%M} UTC, Busway {__version__}</p></header>"
         f"<main>{sections}</main></body></html>"
     )
