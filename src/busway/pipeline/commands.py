@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from busway.pipeline.connection import Credentials
-    from busway.pipeline.lake import Lake
 
 VARIABLE = "BUSWAY_CONNECTION_STRING"
 FAILED = 1
