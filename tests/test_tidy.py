@@ -33,16 +33,16 @@ RINGS = {
     "sim": 5,
     # A running server, from outside.
     "remote": 5,
+    "pipeline": 5,
     # Faces.
     "portal": 6,
-    "pipeline": 6,
     "testing": 6,
     "cli": 6,
     "__main__": 7,
 }
 PURE = 0
 
-OUTSIDE_WORLD = {"runtime", "sim", "remote", "testing", "cli", "__main__"}
+OUTSIDE_WORLD = {"runtime", "sim", "remote", "pipeline", "testing", "cli", "__main__"}
 """Packages in which the machine may be touched; everywhere else it is passed in."""
 
 FORBIDDEN_MODULES = {

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from busway import __version__
+from busway.pipeline import commands as pipeline_commands
 from busway.remote import commands as remote_commands
 
 USAGE_ERROR = 2
@@ -322,6 +323,7 @@ def version() -> None:
 
 
 remote_commands.add_to(app, Command)
+pipeline_commands.add_to(app, Command, Group)
 
 
 def refuse(text: str) -> NoReturn:

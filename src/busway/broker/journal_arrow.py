@@ -21,7 +21,7 @@ class PipelineMissingError(RuntimeError):
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
     except ImportError as error:
         raise PipelineMissingError(
             "Reading journals needs pyarrow, which is not installed. Install it with"

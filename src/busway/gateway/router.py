@@ -68,6 +68,15 @@ class Owner(Protocol):
     def renew(self, key: SubQueueKey, tokens: Sequence[bytes]) -> list[int]: ...
     def counters(self, incarnation: int, partition: int) -> dict[SubQueueKind, Counters]: ...
     def size_bytes(self, incarnation: int, partition: int) -> int: ...
+    def hold_journal(
+        self,
+        incarnation: int,
+        partition: int,
+        name: str,
+        offset: int | None,
+        until_ms: int,
+        done: Callable[[BusError | None], None],
+    ) -> None: ...
 
     def accept_session(
         self, key: SubQueueKey, session_id: str | None, holder: SessionHolder

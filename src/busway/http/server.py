@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from busway.http import operations, replies, websocket
+from busway.http import journal, operations, replies, websocket
 from busway.http.atom import operations as management
 from busway.http.calls import Call
 from busway.http.replies import HttpError
@@ -45,8 +45,9 @@ REQUEST_ID = "x-ms-client-request-id"
 """Client libraries find their request in a log by it, if it comes back (http.md 8)."""
 REQUEST_ID_MAX = 128
 
-ENDED_BY_LEAVING = frozenset({Kind.MESSAGES})
-"""Requests that end when their client leaves: one that waits for a message must not get it then.
+ENDED_BY_LEAVING = frozenset({Kind.MESSAGES, Kind.JOURNAL})
+"""Requests that end when their client leaves: one that waits for a message must not get it then,
+and nobody reads on for one that is gone.
 All others go on, so that what they change is changed as a whole."""
 
 Room = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -137,6 +138,7 @@ def rooms() -> Mapping[Kind, Room]:
     table: dict[Kind, Room] = dict.fromkeys(Kind, nobody)
     table[Kind.WEBSOCKET] = websocket.answer
     table[Kind.MESSAGES] = rest.answer
+    table[Kind.JOURNAL] = journal.answer
     table.update(operations.rooms())
     table.update(management.rooms())
     return table

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from busway.broker.broker import Broker
+from busway.broker.journal_reader import PartitionHead
 from busway.broker.seams import Host, StorePort
 from busway.gateway.gateway import Gateway
+from busway.model.entities import Entity
 from busway.store.faults import FaultyStore
+from busway.store.journal import JournalHold
 
 
 class Store(Protocol):
@@ -30,6 +33,38 @@ class Store(Protocol):
     def faults(self) -> FaultyStore: ...
 
 
+class Journals(Protocol):
+    """Journals, read off the loop. Raises `JournalError` and `StoreUnavailable`."""
+
+    async def heads(self, entity: Entity) -> list[PartitionHead]: ...
+
+    async def at(self, entity: Entity, time_ms: int) -> dict[int, int]: ...
+
+    async def holds(self, entity: Entity) -> dict[str, list[tuple[int, JournalHold]]]: ...
+
+    async def plan(
+        self,
+        entity: Entity,
+        start: Mapping[int, int],
+        *,
+        rows: int | None = None,
+        size: int | None = None,
+        epoch: str | None = None,
+    ) -> dict[int, int]: ...
+
+    def stream(
+        self,
+        entity: Entity,
+        partition: int,
+        first: int,
+        stop: int,
+        columns: list[str] | None = None,
+        *,
+        epoch: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        """An Arrow IPC stream, piece by piece."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     host: Host
@@ -37,6 +72,7 @@ class Services:
     """The namespace that a host name means; the default one for names that nobody has claimed."""
     gateways: Callable[[], Sequence[Gateway]]
     stores: Callable[[], Sequence[Store]]
+    journals: Journals
     amqp: Callable[[], asyncio.Protocol]
     """What takes the bytes of a WebSocket, as it takes those of a socket that speaks AMQP."""
     allow_faults: bool = False

@@ -24,6 +24,7 @@ SUBSCRIPTIONS = SUBSCRIPTIONS_NODE.lower()
 RULES = "rules"
 MESSAGES = "messages"
 HEAD = "head"
+JOURNAL = "$journal"
 
 
 class Kind(Enum):
@@ -40,6 +41,8 @@ class Kind(Enum):
     WEBSOCKET = auto()
     HEALTH = auto()
     METRICS = auto()
+    JOURNAL = auto()
+    """What happened to an entity's messages, with the rest of the path (D-31)."""
     BUSWAY = auto()
     """What is ours and not the service's: `/$busway/...`, with the rest of the path."""
 
@@ -55,7 +58,7 @@ class Target:
     rule: str | None = None
     sub_queue: SubQueueKind = SubQueueKind.MAIN
     rest: tuple[str, ...] = ()
-    """What follows `messages` or `$busway`, decoded."""
+    """What follows `messages`, `$journal` or `$busway`, decoded."""
 
     @property
     def address(self) -> Address:
@@ -114,12 +117,16 @@ def parse(method: str, raw_path: str, *, has_api_version: bool) -> Target:
         return Target(fixed, raw_path)
     if lowered[0] == "$busway":
         return Target(Kind.BUSWAY, raw_path, rest=tuple(unquote(part) for part in segments[1:]))
-    position = _position_of_messages(method, lowered)
-    if position is None:
-        return _managed(raw_path, segments, lowered)
+    if JOURNAL in lowered:
+        kind, position = Kind.JOURNAL, lowered.index(JOURNAL)
+    else:
+        kind, found = Kind.MESSAGES, _position_of_messages(method, lowered)
+        if found is None:
+            return _managed(raw_path, segments, lowered)
+        position = found
     path, subscription, sub_queue = _receivable(raw_path, segments[:position], lowered[:position])
     rest = tuple(unquote(part) for part in segments[position + 1 :])
-    return Target(Kind.MESSAGES, raw_path, path, subscription, None, sub_queue, rest)
+    return Target(kind, raw_path, path, subscription, None, sub_queue, rest)
 
 
 def _position_of_messages(method: str, lowered: tuple[str, ...]) -> int | None:

@@ -179,12 +179,15 @@ class Node:
             return HttpServer, Services
 
         make_server, make_services = await asyncio.to_thread(imported)
+        journals = self.journals
+        assert journals is not None
         return make_server(
             make_services(
                 host=host,
                 gateway_of=namespaces.gateway_of,
                 gateways=namespaces.gateways,
                 stores=lambda: self.stores,
+                journals=journals,
                 amqp=listener.wire_in_http,
                 allow_faults=self.settings.allow_faults,
                 metrics_open=self.settings.metrics == "open",

@@ -1,0 +1,123 @@
+"""How the pipeline reaches a broker: a connection string in, signed requests out.
+
+The key stays in the process that was given it. What travels to Spark's executors is a `Pass`: a
+signature for one entity that runs out (`Credentials.pass_for`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, quote_plus, urlsplit
+
+from busway.gateway.auth import sign
+
+VARIABLE = "BUSWAY_CONNECTION_STRING"
+PASS_LIFE_S = 24 * 3600
+HTTP_PORT, HTTPS_PORT = 80, 443
+
+
+class ConnectionStringError(Exception):
+    """What is wrong with it, without showing it: it has a key in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    host: str
+    port: int
+    tls: bool = False
+
+    def __str__(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a request needs: where to, and a signature that opens one entity for a while."""
+
+    endpoint: Endpoint
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    endpoint: Endpoint
+    rule: str
+    key: str = field(repr=False)
+
+    def pass_for(self, entity: str, life_s: int = PASS_LIFE_S) -> Pass:
+        """For an entity and all below it; empty for the whole namespace."""
+        path = quote(entity, safe="/")
+        resource = quote_plus(f"sb://{self.endpoint.host}/{path}".rstrip("/"))
+        expiry = str(int(time.time()) + life_s)
+        signature = quote_plus(sign(resource, expiry, self.key))
+        token = f"sr={resource}&sig={signature}&se={expiry}&skn={quote_plus(self.rule)}"
+        return Pass(self.endpoint, f"SharedAccessSignature {token}")
+
+
+def read(text: str, http_endpoint: str | None = None) -> Credentials:
+    """A connection string as the broker prints it.
+
+    Its port serves HTTP as well (D-32); `http_endpoint` names another one. Plain HTTP if it says
+    `UseDevelopmentEmulator=true`, as for the SDKs; TLS otherwise.
+    """
+    parts: dict[str, str] = {}
+    for part in text.strip().split(";"):
+        name, _, value = part.partition("=")
+        if name.strip():
+            parts[name.strip().lower()] = value.strip()
+    missing = [
+        name
+        for name in ("Endpoint", "SharedAccessKeyName", "SharedAccessKey")
+        if not parts.get(name.lower())
+    ]
+    if missing:
+        raise ConnectionStringError(
+            f"The connection string has no {missing[0]}. It looks like 'Endpoint=sb://localhost;"
+            "SharedAccessKeyName=...;SharedAccessKey=...', and the broker prints it when it starts."
+        )
+    plain = parts.get("usedevelopmentemulator", "").lower() == "true"
+    endpoint = _endpoint(http_endpoint or parts["endpoint"], tls=not plain)
+    return Credentials(endpoint, parts["sharedaccesskeyname"], parts["sharedaccesskey"])
+
+
+def _endpoint(text: str, *, tls: bool) -> Endpoint:
+    try:
+        parsed = urlsplit(text if "://" in text else f"//{text}")
+        host, port = parsed.hostname, parsed.port
+    except ValueError:
+        host, port = None, None
+    if not host:
+        raise ConnectionStringError(
+            f"'{text}' is no endpoint. Write for example http://localhost:5300."
+        )
+    if parsed.scheme in ("http", "https"):
+        tls = parsed.scheme == "https"
+    return Endpoint(host, port or (HTTPS_PORT if tls else HTTP_PORT), tls)
+
+
+def found(source: str | None, environ: Mapping[str, str] | None = None) -> str:
+    """The connection string from where `source` says: `env:NAME` or `file:PATH`."""
+    environ = os.environ if environ is None else environ
+    kind, _, place = (source or f"env:{VARIABLE}").partition(":")
+    match kind:
+        case "env":
+            text = environ.get(place, "")
+            if not text:
+                raise ConnectionStringError(
+                    f"The variable {place} is not set where Spark runs. Set it to the connection "
+                    "string that the broker prints when it starts, before Spark is started; or put "
+                    "that into a file, and say so with credentialsFrom=file:PATH."
+                )
+            return text
+        case "file":
+            try:
+                return Path(place).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise ConnectionStringError(
+                    f"The connection string cannot be read from {place}: {error.strerror}."
+                ) from error
+    raise ConnectionStringError(f"'{source}' is neither env:NAME nor file:PATH.")

@@ -1,0 +1,57 @@
+"""Export: a table of the lake as plain Parquet files, for tools that know nothing of Delta.
+
+Written beside the place first and moved there as a whole, so that who looks sees all or nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from busway.pipeline.lake import Lake
+from busway.pipeline.tables import BY_NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class ExportError(Exception):
+    """What cannot be exported, or where to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    table: str
+    version: int
+    rows: int
+    folder: str
+
+
+def export(
+    spark: SparkSession, lake: Lake, name: str, folder: Path, where: str | None = None
+) -> Exported:
+    """The rows of a table that an SQL condition is true for; all of them for None."""
+    if name not in BY_NAME:
+        raise ExportError(f"There is no table '{name}'. There are: {', '.join(BY_NAME)}.")
+    table = lake.table(BY_NAME[name].layout())
+    if not table.exists():
+        raise ExportError(f"The lake {lake.folder} has no table '{name}' yet.")
+    if folder.exists() and any(folder.iterdir()):
+        raise ExportError(f"{folder} is there and not empty. Name another folder.")
+    version = table.delta().version()
+    rows = table.frame(spark, version)
+    if where is not None:
+        rows = rows.where(where)
+    draft = folder.with_name(f".{folder.name}-{uuid4().hex}")
+    try:
+        rows.write.parquet(str(draft))
+        count = spark.read.parquet(str(draft)).count()
+        if folder.exists():
+            folder.rmdir()
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return Exported(name, version, count, str(folder))

@@ -1,0 +1,217 @@
+"""A lake: Delta tables in a folder, each in a folder of its own name below it.
+
+Spark's tasks write Parquet files under names that nobody else uses (`lake_files.py`). The driver
+makes them part of a table in one commit of the Delta log, together with who appended them and which
+batch it was. So a batch is there once however often it is tried: a second attempt finds its own
+mark and does nothing. Files of an attempt that died before its commit belong to no version;
+`vacuum` removes them.
+
+Nothing is listed or renamed, so that a folder can be a path of this machine or of an object store
+(only the first is tested).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from busway.pipeline.lake_files import ADDED_FILE, AddedFile, FileWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """What a table is, before there is one."""
+
+    name: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    """Dates, so that a folder's name needs no escapes, which readers undo in different ways. A file
+    has rows of few entities, and its statistics say which: those need no folders."""
+    description: str = ""
+
+
+class Table:
+    """One Delta table; made when the first batch is appended."""
+
+    def __init__(self, folder: str, layout: TableLayout) -> None:
+        self.folder = folder
+        self.layout = layout
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        from deltalake import DeltaTable
+
+        return DeltaTable.is_deltatable(self.folder)
+
+    def delta(self) -> DeltaTable:
+        """The newest version."""
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.folder)
+
+    def frame(self, spark: SparkSession, version: int | None = None) -> DataFrame:
+        """The rows of a version, for Spark. The log says which files there are; nobody lists."""
+        from deltalake import DeltaTable
+
+        if not self.exists():
+            return spark.createDataFrame([], schema=self._spark_schema())
+        return self.frame_of(spark, DeltaTable(self.folder, version=version).file_uris())
+
+    def frame_of(self, spark: SparkSession, files: Sequence[str]) -> DataFrame:
+        """The rows of some files of the table."""
+        if not files:
+            return spark.createDataFrame([], schema=self._spark_schema())
+        reader = spark.read.schema(self._spark_schema()).option("basePath", self.folder)
+        return reader.parquet(*files)
+
+    def last_version_of(self, app_id: str) -> int | None:
+        """The newest batch that this application has appended."""
+        return self.delta().transaction_version(app_id) if self.exists() else None
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def append(self, frame: DataFrame, app_id: str, version: int) -> int | None:
+        """Add a batch, once. The rows that were added, or None if the batch was there already."""
+        last = self.last_version_of(app_id)
+        if last is not None and last >= version:
+            return None
+        files = self._write(frame)
+        self._commit(files, "append", app_id, version)
+        return sum(each.rows for each in files)
+
+    def replace(
+        self, frame: DataFrame, app_id: str, version: int, dates: Sequence[date] | None = None
+    ) -> int:
+        """Other rows, in one commit: all of them, or those of some dates of the partition column.
+
+        Readers see the old ones or the new ones.
+        """
+        if dates is not None and not dates:
+            return 0
+        files = self._write(frame)
+        (column,) = self.layout.partition_by if dates is not None else ("",)
+        chosen = None if dates is None else [(column, "in", sorted(map(str, dates)))]
+        self._commit(files, "overwrite", app_id, version, chosen)
+        return sum(each.rows for each in files)
+
+    def added_since(self, version: int) -> list[str] | None:
+        """The files that later versions have brought, but for those that only rearrange rows.
+
+        None if the log or a file is not there any more: then everything has to be read.
+        """
+        names: list[str] = []
+        for number in range(version + 1, self.delta().version() + 1):
+            entry = Path(self.folder) / "_delta_log" / f"{number:020d}.json"
+            if not entry.is_file():
+                return None
+            for line in entry.read_text().splitlines():
+                added = json.loads(line).get("add")
+                if added is not None and added["dataChange"]:
+                    names.append(f"{self.folder}/{added['path']}")
+        return names if all(Path(name).is_file() for name in names) else None
+
+    def _write(self, frame: DataFrame) -> list[AddedFile]:
+        layout = self.layout
+        schema = layout.schema.serialize().to_pybytes()
+        writer = FileWriter(self.folder, schema, layout.partition_by)
+        told = frame.select(*layout.schema.names).mapInArrow(writer, ADDED_FILE).collect()
+        return [
+            AddedFile(row.path, row.size, row.rows, json.loads(row.partition), row.stats)
+            for row in told
+        ]
+
+    def _commit(
+        self,
+        files: Sequence[AddedFile],
+        mode: str,
+        app_id: str,
+        version: int,
+        chosen: Any = None,
+    ) -> None:
+        from deltalake import CommitProperties, DeltaTable, Transaction
+        from deltalake.transaction import AddAction
+
+        layout = self.layout
+        if not self.exists():
+            DeltaTable.create(
+                self.folder,
+                layout.schema,
+                mode="ignore",
+                partition_by=list(layout.partition_by),
+                name=layout.name,
+                description=layout.description or None,
+            )
+        self.evolve()
+        table = self.delta()
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[Any] = [
+            AddAction(
+                path=each.path,
+                size=each.size,
+                partition_values=each.partition,
+                modification_time=now_ms,
+                data_change=True,
+                stats=each.stats,
+            )
+            for each in files
+        ]
+        table.create_write_transaction(
+            actions,
+            mode=mode,
+            schema=table.schema(),
+            partition_by=list(layout.partition_by),
+            partition_filters=chosen,
+            commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+        )
+
+    def evolve(self) -> list[str]:
+        """Give the table the columns that its layout has gained; the names of those added."""
+        from deltalake import Field, Schema
+
+        table = self.delta()
+        there = {field.name for field in table.schema().fields}
+        wanted = Schema.from_arrow(self.layout.schema).fields
+        new: list[Field] = [field for field in wanted if field.name not in there]
+        if new:
+            table.alter.add_columns(new)
+        return [field.name for field in new]
+
+    # --- looking after ---------------------------------------------------------------------------
+
+    def compact(self) -> dict[str, Any]:
+        """Few large files instead of many small ones; the rows stay. Safe beside a capture."""
+        return self.delta().optimize.compact()
+
+    def vacuum(self, retention_hours: int, *, dry_run: bool = False) -> list[str]:
+        """Remove files that no version of the last hours has. The files' names."""
+        return self.delta().vacuum(
+            retention_hours=retention_hours,
+            dry_run=dry_run,
+            enforce_retention_duration=False,
+            full=True,
+        )
+
+    def _spark_schema(self) -> Any:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(self.layout.schema)
+
+
+class Lake:
+    def __init__(self, folder: str | Path) -> None:
+        text = str(folder)
+        self.folder = text if "://" in text else str(Path(text).absolute())
+
+    def table(self, layout: TableLayout) -> Table:
+        return Table(f"{self.folder}/{layout.name}", layout)
