@@ -321,3 +321,11 @@ async def test_closing_the_listener_says_goodbye_in_it(web: WebPort) -> None:
     await asyncio.wait_for(closing, 10)
     assert client.was_lost.is_set()
     assert web.listener.connection_count == 0
+
+
+async def test_closing_the_listener_cuts_off_who_does_not_leave(web: WebPort) -> None:
+    socket, client = await web.greet_in_websocket()
+    await fill(client, socket)
+    await web.listener.close("amqp:connection:forced", "stopping", wait_s=0.1)
+    assert client.was_lost.is_set()
+    assert web.listener.connection_count == 0
