@@ -44,9 +44,11 @@ class Tenants:
             self.keys[name] = key
 
     def furnish(self, now_ms: int) -> None:
-        """Access rules and entities; raises `ConfigError`."""
-        for each in self._declared.values():
-            catalog = self._catalogs.namespace(each.name)
+        """Access rules and entities; raises `ConfigError`, before anything is changed if it can."""
+        wanted = [(each, self._catalogs.namespace(each.name)) for each in self._declared.values()]
+        for each, catalog in wanted:
+            declared.check(each.entities, catalog)
+        for each, catalog in wanted:
             if each.access:
                 declared.apply_access(each.access, catalog, now_ms)
             declared.apply(each.entities, catalog, now_ms)
