@@ -171,8 +171,8 @@ class Arrival(asyncio.Protocol):
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self._entrance.expect_head(self, protocol)
+            transport.resume_reading()  # first: the protocol may have reasons to pause again
             self._hand_over(protocol)
-            transport.resume_reading()
 
     def _hand_over(self, protocol: asyncio.Protocol) -> None:
         transport, said = self._transport, self._said
