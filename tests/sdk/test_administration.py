@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ NEVER_ENDING = timedelta(days=10675199, seconds=10085, microseconds=477581)
 """What the client makes of the longest span of the service."""
 TRUST = {"sync": "REQUESTS_CA_BUNDLE", "async": "SSL_CERT_FILE"}
 TOUR = Path(__file__).with_name("administration_tour.py")
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "manage-entities.md"
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,24 @@ def test_an_unmodified_client_needs_one_variable(
     """Nothing but `REQUESTS_CA_BUNDLE`, or `SSL_CERT_FILE` for the asynchronous one (http.md 1)."""
     tour = run_the_tour(face, managed, authority)
     assert (tour.returncode, tour.stdout) == (0, "done\n"), tour.stderr
+
+
+def test_the_page_of_the_documentation_does_what_it_says(
+    managed: Server, authority: str, tmp_path: Path
+) -> None:
+    """`docs/how-to/manage-entities.md`."""
+    (written,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    program = tmp_path / "page.py"
+    program.write_text(f"connection_string = {managed.tls_connection_string!r}\n{written}")
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, TRUST["sync"]: authority},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "0 0 0\n"), done.stderr
 
 
 def test_the_certificate_is_not_taken_on_faith(managed: Server) -> None:
