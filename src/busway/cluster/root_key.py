@@ -34,7 +34,7 @@ def root_key(path: Path, fresh: bytes) -> str:
         pass
     finally:
         draft.unlink(missing_ok=True)
-    return _read(path)
+    return read(path)
 
 
 def _write_draft(draft: Path, text: str) -> None:
@@ -54,7 +54,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
+    """The key in a file that is there."""
     key = path.read_text(encoding="utf-8").strip()
     if not key or len(key.split()) != 1:
         raise RootKeyError(
