@@ -77,6 +77,20 @@ async def test_a_second_start_changes_nothing_but_what_the_file_changes(start: S
     ]
 
 
+async def test_keys_of_the_root_rule_are_changed_in_the_data_folder(
+    start: Start, tmp_path: Path
+) -> None:
+    """D-34: two keys, so that the old one goes on opening until it is taken away."""
+    await start(FIRST)
+    for host, name in (("localhost", "root.key"), ("contoso", "root.contoso.key")):
+        file = tmp_path / "data" / name
+        old = file.read_text().strip()
+        file.write_text(f"a-new-key-of-{host}\n{old}\n")
+        rule = catalog_of(await start(FIRST), host).namespace_rule(ROOT_RULE_NAME)
+        assert rule is not None
+        assert (rule.primary_key, rule.secondary_key) == (f"a-new-key-of-{host}", old)
+
+
 async def test_a_mistake_in_one_changes_nothing_in_another(start: Start) -> None:
     await start(FIRST)
     wrong = FIRST.replace(
