@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from busway.testing import Server
-from tests.http.asking import make, map_of
+from tests.http.asking import ask, make, map_of
 from tests.sdk.conftest import wait_until
 
 CONFIG = """
@@ -115,6 +115,13 @@ def test_the_map_as_json_is_that_of_the_server(server: Server) -> None:
 
 def test_nothing_to_show_is_said(server: Server) -> None:
     assert "no entities" in run(server, "map", "--entity", "nothing").stdout
+
+
+def test_a_token_for_metrics_opens_metrics_and_no_map(server: Server) -> None:
+    """As the reference tells those who set up Prometheus."""
+    token = run(server, "token", "--entity", "metrics", "--ttl", "365d").stdout.strip()
+    assert ask(server, "GET", "/metrics", token=token).status == 200
+    assert ask(server, "GET", "/$busway/map", token=token).status == 401
 
 
 # Faults

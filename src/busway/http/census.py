@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from busway.broker.broker import Broker
 from busway.broker.counting import Movements
@@ -22,14 +22,11 @@ from busway.gateway.router import is_partitioned
 from busway.gateway.sender import SenderEndpoint
 from busway.http.depths import EMPTY, Depth, depth_of
 from busway.http.services import Services, Store
+from busway.http.steps import in_steps
 from busway.model.entities import Entity, Subscription, Topic
 from busway.model.errors import BusError
 from busway.store.base import SubQueueKey, SubQueueKind
 
-T = TypeVar("T")
-
-STEP = 128
-"""Partitions, or connections, that are looked at before others get their turn."""
 READ_STEP = 32
 """Sub-queues whose oldest message is read before commits get their turn (D-11)."""
 READ_WAIT_S = 2.0
@@ -204,7 +201,7 @@ async def take_census(
     rows: dict[int, EntityFigures] = {}
     other = EntityFigures(OTHER, "")
     details = _Details()
-    async for entity in _in_steps(entities.values(), _weight):
+    async for entity in in_steps(entities.values(), _weight):
         incarnation = entity.incarnation
         row = other
         if incarnation in shown:
@@ -250,7 +247,7 @@ async def _choose(
         shown.update((each.incarnation, None) for each in waiting)
         return
     importance: dict[int, int] = {}
-    async for entity in _in_steps(waiting, _weight):
+    async for entity in in_steps(waiting, _weight):
         whole = Figures()
         for index, store_id in enumerate(entity.placement):
             whole.add(_figures(entity, index, stores.get(store_id)))
@@ -352,7 +349,7 @@ async def _count_links(
 ) -> None:
     connections = list(gateway.connections)
     census.connections = len(connections)
-    async for connection in _in_steps(connections, lambda each: 1 + len(each.endpoints)):
+    async for connection in in_steps(connections, lambda each: 1 + len(each.endpoints)):
         for endpoint in connection.endpoints:
             place = census.links
             if isinstance(endpoint, SenderEndpoint | ReceiverEndpoint):
@@ -363,17 +360,6 @@ async def _count_links(
             links = place.setdefault(role, Links())
             links.count += 1
             links.credit += endpoint.link.credit
-
-
-async def _in_steps(each: Iterable[T], weight: Callable[[T], int]) -> AsyncIterator[T]:
-    """One after the other; now and then, everybody else first."""
-    done = 0
-    for one in each:
-        yield one
-        done += weight(one)
-        if done >= STEP:
-            done = 0
-            await asyncio.sleep(0)
 
 
 def _store_figures(store: Store) -> StoreFigures:
