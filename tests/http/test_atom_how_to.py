@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from busway.testing import Server
 from tests.http.atom_client import Management
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "manage-entities.md"
-NEEDED = ("bash", "curl", "openssl", "sed")
+NEEDED = ("bash", "curl", "sed")
 
 
 def test_the_requests_of_the_page_work(managed: Server, bus: Management, tmp_path: Path) -> None:
@@ -28,8 +29,8 @@ def test_the_requests_of_the_page_work(managed: Server, bus: Management, tmp_pat
         ["bash", "-c", listing],
         cwd=tmp_path,
         env={
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "KEY": bus.key,
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+            "BUSWAY_CONNECTION_STRING": managed.connection_string,
             "BUS": f"http://{bus.authority}",
         },
         capture_output=True,
