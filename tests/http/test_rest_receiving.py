@@ -140,7 +140,7 @@ def test_the_location_is_as_the_client_wrote_its_request(rest: Rest, server: Ser
 
 
 def test_a_partitioned_queue_gives_all_it_has(rest: Rest) -> None:
-    """P-26, P-29: whichever partitions they are in, and each once."""
+    """P-26, P-29, P-46: whichever partitions they are in, and each once."""
     rest.sent("parts", *(str(n) for n in range(40)))
     assert sorted(rest.taken("parts", 40), key=int) == [str(n) for n in range(40)]
     assert rest.is_empty("parts")
