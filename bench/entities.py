@@ -9,6 +9,7 @@ longest that a request for `/health/live` took on another connection meanwhile: 
 """
 import argparse
 import http.client
+import multiprocessing
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ import peers
 
 KEY = "a-key-for-the-bench-only"
 LIMIT_MIB = 400
+FORK = multiprocessing.get_context("fork")
 ATOM = "{http://www.w3.org/2005/Atom}"
 DESCRIPTION = (
     '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription '
@@ -109,27 +111,30 @@ def listed(port, page):
             return count, time.monotonic() - began
 
 
+def ping(port, begun, done, longest):
+    """In a process of its own: this one has its hands full with what it is told."""
+    client = Client(port)
+    client.ask("GET", "/health/live")
+    begun.set()
+    while not done.is_set():
+        began = time.monotonic()
+        client.ask("GET", "/health/live")
+        longest.value = max(longest.value, time.monotonic() - began)
+        time.sleep(0.001)
+
+
 def waits(port, work):
     """What `work` gives, its seconds, and the longest that somebody else waited meanwhile (ms)."""
-    longest, done = [0.0], threading.Event()
-
-    def ping():
-        client = Client(port)
-        client.ask("GET", "/health/live")
-        while not done.is_set():
-            began = time.monotonic()
-            client.ask("GET", "/health/live")
-            longest[0] = max(longest[0], time.monotonic() - began)
-            time.sleep(0.001)
-    pinger = threading.Thread(target=ping)
+    begun, done, longest = FORK.Event(), FORK.Event(), FORK.Value("d", 0.0)
+    pinger = FORK.Process(target=ping, args=(port, begun, done, longest))
     pinger.start()
-    time.sleep(0.2)
+    begun.wait()
     began = time.monotonic()
     result = work()
     took = time.monotonic() - began
     done.set()
     pinger.join()
-    return result, took, longest[0] * 1000
+    return result, took, longest.value * 1000
 
 
 def look(server, a):

@@ -185,7 +185,7 @@ def run(suite: Suite, *, on_disk: bool) -> Result:
             arguments=["--tls-cert", str(files.server), "--tls-key", str(files.server_key)],
         )
         try:
-            status = _test(suite, server.start(), files.authority)
+            status = _test(suite, server.start(), files)
             crashed = not server.is_running
         except subprocess.TimeoutExpired:
             return Result(suite, note=f"failed: still running after {SUITE_S} s")
@@ -203,12 +203,13 @@ def run(suite: Suite, *, on_disk: bool) -> Result:
     return Result(suite, tests, time.monotonic() - started, note)
 
 
-def _test(suite: Suite, server: Server, authority: Path) -> int:
+def _test(suite: Suite, server: Server, files: CertificateFolder) -> int:
     told = {
         "BUSWAY_CONNECTION_STRING": server.connection_string,
         "BUSWAY_TLS_CONNECTION_STRING": server.tls_connection_string,
-        "BUSWAY_AUTHORITY": str(authority),
-        "NODE_EXTRA_CA_CERTS": str(authority),
+        "BUSWAY_AUTHORITY": str(files.authority),
+        "BUSWAY_TRUST_STORE": str(files.authority_for_java),
+        "NODE_EXTRA_CA_CERTS": str(files.authority),
     }
     with suite.output.open("w") if suite.output else nullcontext() as output:
         return subprocess.run(

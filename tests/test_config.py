@@ -414,7 +414,8 @@ class TestOurToml:
                 "topic 't', subscription 's': The subscription 't/Subscriptions/s' cannot have",
             ),
             (
-                "[[queues]]\nname = 'q'\nenable_express = true\nrequires_duplicate_detection = true",
+                "[[queues]]\nname = 'q'\nenable_express = true\n"
+                "requires_duplicate_detection = true",
                 "busway.toml: queue 'q': The queue 'q' cannot have EnableExpress=true: it cannot",
             ),
         ],

@@ -5,3 +5,4 @@ import "./tests/sessions.js";
 import "./tests/topics.js";
 import "./tests/schedules.js";
 import "./tests/transports.js";
+import "./tests/administration.js";

@@ -1,4 +1,4 @@
-"""The command line: `busway serve`, `busway cert` and `busway version`.
+"""The command line: `busway serve`, `busway cert` and `busway version`; others are `remote`'s.
 
 What a command needs is imported when it runs (D-33). Typer is told to leave rich alone, and not to
 convert options: it would load pydantic for that, 130 ms and 14 MB (measured), and `config` converts
@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from busway import __version__
 from busway.pipeline import commands as pipeline_commands
 from busway.remote import commands as remote_commands
+from busway.remote import token as token_command
 
 USAGE_ERROR = 2
 """What is wrong is the user's to put right: a setting, a port in use, a folder that is taken."""
@@ -323,6 +324,7 @@ def version() -> None:
 
 
 remote_commands.add_to(app, Command)
+token_command.add_to(app, Command)
 pipeline_commands.add_to(app, Command, Group)
 
 

@@ -471,6 +471,20 @@ def test_a_links_own_limit_counts_if_it_is_lower() -> None:
     only(pair.server_events, TransferReceived)
 
 
+def test_a_link_may_take_more_than_the_settings_allow_to_any() -> None:
+    server = settings("server", max_message_size=100, max_partial_bytes=1_000)
+    pair = Pair(client=settings("client", max_frame_size=512), server=server)
+    link, request = pair.ask_for_link(LinkRole.SENDER)
+    request.accept(max_message_size=5_000, receive_limit=5_000)
+    request.set_credit(5)
+    pair.settle_wire()
+    link.send(bytes(5_000), b"t")
+    link.send(bytes(5_001), b"t")
+    pair.settle_wire()
+    assert len(only(pair.server_events, TransferReceived).payload) == 5_000
+    assert only(pair.server_events, TransferTooLarge).delivery_id == 1
+
+
 def test_incomplete_deliveries_of_a_connection_are_limited() -> None:
     raw, _ = raw_sender(max_message_size=1 << 20, max_partial_bytes=10_000)
     for _ in range(100):

@@ -30,6 +30,21 @@ def test_the_server_answers_the_header_and_offers_its_mechanisms() -> None:
     assert offer.sasl_server_mechanisms == ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"]
 
 
+@pytest.mark.parametrize("hostname", [None, "contoso.localhost"])
+def test_the_host_that_sasl_init_names_is_known_before_it_is_judged(hostname: str | None) -> None:
+    seen: list[str | None] = []
+
+    def judge(mechanism: str, initial_response: bytes | None) -> bool:
+        seen.append(raw.server.sasl_hostname)
+        return True
+
+    raw = RawClient(settings(authenticate=judge), is_open=False)
+    assert raw.server.sasl_hostname is None
+    init = SaslInit("PLAIN", b"\0root\0key", hostname)
+    raw.send_bytes(SASL_HEADER + codec.encode_sasl_frame(init))
+    assert seen == [hostname]
+
+
 def test_external_is_not_offered_unless_asked_for() -> None:
     assert "EXTERNAL" not in settings().mechanisms
 

@@ -74,6 +74,23 @@ def test_p13_the_flag_has_no_effect_in_premium(flag: bool | None) -> None:
     assert len(queue.placement) == 1
 
 
+def test_p13_what_was_partitioned_before_it_came_to_premium_goes_on(tmp_path: Path) -> None:
+    """As an import would leave it: the entity is older than the tier of its namespace."""
+    file = tmp_path / "catalog.db"
+    catalogs = Catalogs.open(file)
+    catalogs.stores.register(STORES)
+    catalogs.default.create_queue(Queue(path="q", enable_partitioning=True))
+    catalogs._file.write_namespace(replace(catalogs.default.namespace, tier=Tier.PREMIUM))
+    catalogs.close()
+    catalog = Catalogs.open(file).default
+    queue = catalog.find("q")
+    assert isinstance(queue, Queue)
+    assert (catalog.namespace.tier, len(queue.placement)) == (Tier.PREMIUM, 16)
+    changed = catalog.update(Queue(path="q", max_delivery_count=3))
+    assert (changed.enable_partitioning, len(changed.placement)) == (True, 16)
+    assert changed.max_message_size_kb == 1024
+
+
 @pytest.mark.parametrize("partitions", [2, 4])
 @pytest.mark.parametrize("flag", [None, True])
 def test_p14_all_entities_of_a_partitioned_namespace_are(

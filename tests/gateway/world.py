@@ -49,7 +49,15 @@ from busway.gateway.connection import GatewayConnection
 from busway.gateway.exchange import Exchange
 from busway.gateway.gateway import GatewaySettings
 from busway.gateway.namespaces import Namespaces
-from busway.model.entities import ROOT_RULE_NAME, Queue, Rule, Subscription, Topic
+from busway.model.entities import (
+    DEFAULT_NAMESPACE,
+    ROOT_RULE_NAME,
+    Queue,
+    Rule,
+    Subscription,
+    Topic,
+)
+from busway.model.limits import Tier
 from busway.sim.disk import SimulatedDisk
 from busway.sim.scheduler import Scheduler
 from busway.store.faults import FaultyStore
@@ -74,10 +82,12 @@ class World:
         settings: GatewaySettings | None = None,
         namespaces: Sequence[str] = (),
         hosts: Mapping[str, str] | None = None,
+        tier: Tier | None = None,
+        partitions: int | None = None,
     ) -> None:
         self.scheduler = Scheduler(7)
         self.catalogs = Catalogs.open(None)
-        self.catalog = self.catalogs.default
+        self.catalog = self.catalogs.namespace(DEFAULT_NAMESPACE, tier=tier, partitions=partitions)
         self.catalog.set_root_key(KEY)
         for name in namespaces:
             self.catalogs.namespace(name).set_root_key(key_of(name))

@@ -366,6 +366,9 @@ class TestForwards:
             made = bus.put("/forwarding", body)
             assert made.text("ForwardTo") == f"sb://{bus.authority}/forward-target"
             assert made.text("ForwardDeadLetteredMessagesTo") == made.text("ForwardTo")
+        shouted = f"SB://{bus.authority}/FORWARD-TARGET".upper()
+        changed = bus.update("/forwarding", description("Queue", ForwardTo=shouted))
+        assert changed.text("ForwardTo") == f"sb://{bus.authority}/FORWARD-TARGET"
         cleared = bus.update("/forwarding", description("Queue"))
         assert cleared.text("ForwardTo") is None
         assert cleared.text("ForwardDeadLetteredMessagesTo") is None

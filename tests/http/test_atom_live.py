@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,21 +61,25 @@ def send_later(bus: Management, path: str) -> None:
     send(bus, path, ScheduledEnqueueTimeUtc=later)
 
 
+def availability(bus: Management, path: str) -> str | None:
+    return bus.get(path).text("EntityAvailabilityStatus")
+
+
 @contextmanager
 def gone(bus: Management, store: str = "store-1") -> Iterator[None]:
-    def be(mode: str) -> None:
+    """While a store is away, and its broker knows it."""
+
+    def be(mode: str, then: str) -> None:
         path = f"/$busway/stores/{store}/fault"
         assert bus.request("POST", path, json.dumps({"mode": mode}).encode()).status == 200
+        until(lambda: availability(bus, "/on-all-stores") == then)
 
-    be("gone")
+    bus.put("/on-all-stores", description("Queue", EnablePartitioning="true"))
+    be("gone", then="Limited")
     try:
         yield
     finally:
-        be("none")
-
-
-def availability(bus: Management, path: str) -> str | None:
-    return bus.get(path).text("EntityAvailabilityStatus")
+        be("none", then="Available")
 
 
 @pytest.mark.parametrize("partitioned", ["false", "true"])
@@ -154,7 +160,7 @@ class TestIllPartitions:
                 assert got.text("EntityAvailabilityStatus") == "Limited"
             assert bus.get("/half").count("ActiveMessageCount") >= 8
             assert b"Limited" in bus.get("/$Resources/queues").body
-        until(lambda: availability(bus, "/half") == "Available")
+        assert availability(bus, "/half") == "Available"
         assert bus.get("/half").count("ActiveMessageCount") == 16
 
     def test_entities_can_be_made_changed_and_deleted_meanwhile(self, bus: Management) -> None:
@@ -219,7 +225,7 @@ def test_a_change_of_status_detaches_links(bus: Management, managed: Server) -> 
     assert bus.get("/switched").count("ActiveMessageCount") == 2
 
 
-def test_all_of_it_is_there_after_a_crash(tmp_path: Any) -> None:
+def test_all_of_it_is_there_after_a_crash(tmp_path: Path) -> None:
     """D-16: entities, rules, access rules and counts."""
     rule = (
         "<AuthorizationRule><KeyName>k</KeyName><Rights><AccessRights>Send</AccessRights></Rights>"
@@ -249,4 +255,22 @@ def test_all_of_it_is_there_after_a_crash(tmp_path: Any) -> None:
             for was, now in zip(old.iter(), new.iter(), strict=True):
                 if not was.tag.endswith("AccessedAt"):  # memory only
                     assert (was.tag, was.text, was.attrib) == (now.tag, now.text, now.attrib)
+        bus.close()
+
+
+def test_a_change_that_cannot_be_written_can_be_repeated(tmp_path: Path) -> None:
+    """P-42: somebody else holds the catalog's file. The answer says so; nothing is half done."""
+    with Server(data=tmp_path) as server:
+        bus = Management(server)
+        bus.create("Topic", "/old", EnablePartitioning="true")
+        bus.create("Subscription", "/old/Subscriptions/s")
+        somebody = sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)
+        somebody.execute("BEGIN IMMEDIATE")
+        refused = bus.delete("/old")
+        assert (refused.status, "busy" in refused.detail) == (503, True)
+        assert bus.get("/old/Subscriptions/s/Rules/$Default").status == 200
+        somebody.rollback()
+        somebody.close()
+        assert bus.delete("/old").status == 200
+        assert bus.get("/old/Subscriptions/s").status == 404
         bus.close()

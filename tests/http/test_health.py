@@ -119,6 +119,19 @@ async def test_many_who_ask_at_once_share_one_commit(node: Node) -> None:
     assert sum(store.broker.commit_times.counts) == before + 1
 
 
+async def test_d_9_a_store_whose_disk_is_full_is_ill_although_it_serves(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store,) = node.stores
+    host, examiner = Host(asyncio.get_running_loop()), Examiner()
+    monkeypatch.setattr(store.identity, "free_bytes", lambda: 1)
+    found = await examiner.examine(store, host)
+    assert found.status == "ill"
+    assert "disk is full" in str(found.reason)
+    monkeypatch.undo()
+    assert (await examiner.examine(store, host, again=True)).status == "ok"
+
+
 async def test_who_asks_while_a_store_hangs_does_not_make_it_longer(node: Node) -> None:
     (store,) = node.stores
     host, examiner = Host(asyncio.get_running_loop()), Examiner()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
@@ -188,6 +189,22 @@ def test_p_43_what_lies_in_a_store_that_is_gone_is_limited_and_not_counted(
     finally:
         make(server, "store-1", "none")
     wait_until(lambda: entity(server, "limited")["availability"] == "Available")
+
+
+def test_d_14_a_store_that_was_not_found_at_start_is_told_with_the_reason(tmp_path: Path) -> None:
+    with Server(partitioned=["parts"], data=tmp_path, arguments=["--stores", "2"]) as server:
+        known = map_of(server)["stores"][1]["id"]
+        server.stop()
+        (tmp_path / "store-1.db").rename(tmp_path / "elsewhere.db")
+        server.start()
+        store = map_of(server)["stores"][1]
+        assert (store["status"], store["state"], store["id"]) == ("ill", "opening", known)
+        assert store["problem"]
+        assert entity(server, "parts")["availability"] == "Limited"
+        health = ask(server, "GET", "/health")
+        assert health.status == 503
+        assert "elsewhere" not in health.text
+        assert str(tmp_path) not in health.text, "strangers learn no paths"
 
 
 def test_other_pages_are_not_there(server: Server) -> None:

@@ -9,15 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
+from busway.amqp.performatives import Accepted
+from busway.amqp.types import Symbol
 from busway.gateway.visitors import SEAT_KEPT_MS
+from busway.http.rest.messages import body_of
 from busway.http.rest.receiving import LOOK_MS, HeadReceiver
 from busway.model.entities import EntityStatus
-from busway.model.errors import ENTITY_DISABLED, NOT_FOUND, SHUTTING_DOWN, BusError
+from busway.model.errors import (
+    ENTITY_DISABLED,
+    NOT_FOUND,
+    RECEIVERS_EXCEEDED,
+    SHUTTING_DOWN,
+    BusError,
+)
 from busway.model.message import Message
-from busway.model.names import Address
+from busway.model.names import Address, SubQueueKind
 from tests.gateway.world import World, message
 
 Taken = asyncio.Task[Message | None]
@@ -155,6 +165,15 @@ def set_status(world: World, status: EntityStatus) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
+async def test_who_leaves_just_then_has_left(world: World, change: str) -> None:
+    task = await waiting(world, 60_000)
+    CHANGES[change][0](world)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("change", CHANGES)
 async def test_who_waits_is_told_that_there_is_nothing_to_wait_for(
     world: World, change: str
 ) -> None:
@@ -215,3 +234,30 @@ async def test_requests_that_find_nothing_leave_nothing_behind(world: World) -> 
         assert await take(world) is None
     assert len(fan_in.links) == links + 1  # the seat
     assert len(fan_in._hungry) <= links
+
+
+async def test_what_could_not_be_transferred_is_received_where_it_stayed(world: World) -> None:
+    """FWD-5."""
+    world.queue("out", status=EntityStatus.SEND_DISABLED)
+    via = Symbol("com.microsoft:transfer-destination-address")
+    sender = world.connect().sender("queue", properties={via: "out"})
+    assert isinstance(sender.send(message("lost")), Accepted)
+    world.settle(for_ms=1_000)
+    address = Address("queue", sub_queue=SubQueueKind.TRANSFER_DEAD_LETTER)
+    found = await HeadReceiver(world.gateway, address, "sb://test", delete=False).take(0)
+    assert found is not None
+    assert body_of(found.bare) == b"lost"
+    assert await take(world) is None
+
+
+async def test_lim_10_requests_are_receivers_too(world: World) -> None:
+    assert await take(world) is None
+    with patch("busway.gateway.entrances.RECEIVES_PER_ENTITY_MAX", 3):  # a seat is one of them
+        tasks = [await waiting(world, 60_000) for _ in range(2)]
+        with pytest.raises(BusError) as caught:
+            head(world)
+        assert caught.value.kind is RECEIVERS_EXCEEDED
+        tasks[0].cancel()
+        await turn()
+        assert await take(world) is None
+    tasks[1].cancel()

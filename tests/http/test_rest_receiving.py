@@ -140,7 +140,7 @@ def test_the_location_is_as_the_client_wrote_its_request(rest: Rest, server: Ser
 
 
 def test_a_partitioned_queue_gives_all_it_has(rest: Rest) -> None:
-    """P-26, P-29: whichever partitions they are in, and each once."""
+    """P-26, P-29, P-46: whichever partitions they are in, and each once."""
     rest.sent("parts", *(str(n) for n in range(40)))
     assert sorted(rest.taken("parts", 40), key=int) == [str(n) for n in range(40)]
     assert rest.is_empty("parts")
@@ -277,11 +277,24 @@ def test_a_subscription_has_a_dead_letter_queue_too(rest: Rest, sdk: ServiceBusC
     assert rest.is_empty("news/subscriptions/all")
 
 
-@pytest.mark.parametrize(
-    "place", ["plain/$Transfer/$DeadLetterQueue", "news/$Transfer/$DeadLetterQueue"]
-)
-def test_what_could_not_be_transferred_has_its_place(rest: Rest, place: str) -> None:
-    assert rest.is_empty(place)
+def test_what_could_not_be_forwarded_is_a_dead_letter(rest: Rest) -> None:
+    """FWD-4: the queue that it was to go to is no more."""
+    for name, forward_to in (("aim", None), ("bow", "aim")):
+        assert rest.request("PUT", f"/{name}?api-version=2021-05", queue(forward_to)).status == 201
+    assert rest.request("DELETE", "/aim?api-version=2021-05").status == 200
+    rest.sent("bow", "astray")
+    assert rest.taken("bow/$DeadLetterQueue", 1) == ["astray"]
+    assert rest.is_empty("bow/$Transfer/$DeadLetterQueue")
+
+
+def queue(forward_to: str | None = None) -> str:
+    """A description for management."""
+    inner = "" if forward_to is None else f"<ForwardTo>{forward_to}</ForwardTo>"
+    return (
+        '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">'
+        '<QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/'
+        f'connect">{inner}</QueueDescription></content></entry>'
+    )
 
 
 @pytest.mark.parametrize(
@@ -379,12 +392,7 @@ def test_who_leaves_while_it_waits_takes_nothing_along(
 
 def test_a_waiting_request_ends_when_its_queue_does(rest: Rest, server: Server) -> None:
     """STA-5."""
-    xml = (
-        '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">'
-        '<QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/'
-        'connect"/></content></entry>'
-    )
-    assert rest.request("PUT", "/doomed?api-version=2021-05", xml).status == 201
+    assert rest.request("PUT", "/doomed?api-version=2021-05", queue()).status == 201
     with open_socket(server) as first, open_socket(server) as second:
         for wire in (first, second):
             wire.sendall(raw_request(server, "POST", "/doomed/messages/head"))

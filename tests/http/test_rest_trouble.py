@@ -13,6 +13,7 @@ import pytest
 from busway.model.partitioning import partition_of_key
 from busway.testing import Server
 from tests.http.asking import make, map_of
+from tests.http.in_process import HttpInProcess
 from tests.http.rest_client import Rest, until
 from tests.sdk.test_quota import make_small
 
@@ -94,6 +95,18 @@ def test_a_lock_in_a_store_that_is_gone_is_busy_not_lost(rest: Rest, server: Ser
         make(server, store, "none")
     until(lambda: rest.complete(locked).status == 404)  # all locks are void with the store (D-5)
     assert rest.taken("parts", 1) == ["x"]
+
+
+def test_a_server_that_has_too_much_to_commit_takes_no_more() -> None:
+    """D-8: said before the body is sent."""
+    with HttpInProcess() as http:
+        http.world.queue("plain")
+        budget = http.world.gateway.budget
+        budget.take(budget.limit_bytes)
+        headers = {"Expect": "100-continue", "Content-Length": "5"}
+        answer = http.request("POST", "/plain/messages", headers=headers)
+        assert answer.status == 503
+        assert b"The server is busy. Please wait 2 seconds" in answer.body
 
 
 def test_a_full_queue_refuses_what_comes(tmp_path: Path) -> None:

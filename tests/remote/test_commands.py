@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from busway.testing import Server
-from tests.http.asking import make, map_of
+from tests.http.asking import ask, make, map_of
 from tests.sdk.conftest import wait_until
 
 CONFIG = """
@@ -49,7 +50,7 @@ def environment(connection_string: str | None) -> dict[str, str]:
 
 
 def run(
-    server: Server | None, *arguments: str, connection_string: str | None = None
+    server: Server | None, *arguments: str, connection_string: str | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     text = connection_string or (None if server is None else server.connection_string)
     return subprocess.run(
@@ -58,7 +59,7 @@ def run(
         text=True,
         timeout=ENDED_S,
         check=False,
-        env=environment(text),
+        env=environment(text) | variables,
     )
 
 
@@ -114,6 +115,13 @@ def test_the_map_as_json_is_that_of_the_server(server: Server) -> None:
 
 def test_nothing_to_show_is_said(server: Server) -> None:
     assert "no entities" in run(server, "map", "--entity", "nothing").stdout
+
+
+def test_a_token_for_metrics_opens_metrics_and_no_map(server: Server) -> None:
+    """As the reference tells those who set up Prometheus."""
+    token = run(server, "token", "--entity", "metrics", "--ttl", "365d").stdout.strip()
+    assert ask(server, "GET", "/metrics", token=token).status == 200
+    assert ask(server, "GET", "/$busway/map", token=token).status == 401
 
 
 # Faults
@@ -212,6 +220,20 @@ def test_a_store_that_is_not_there_is_said_so(server: Server) -> None:
     said = run(server, "fault", "store-9", "gone")
     assert said.returncode == 1
     assert "There is no store 'store-9'. There are store-0, store-1, store-2." in said.stderr
+
+
+def test_a_server_in_tls_is_asked_if_its_authority_is_trusted(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Server("orders", data=data, arguments=["--tls", "--tls-port", "off"]) as server:
+        in_tls = server.connection_string.replace("UseDevelopmentEmulator=true;", "")
+        said = run(None, "map", connection_string=in_tls)
+        assert said.returncode == 1
+        assert "is not trusted" in said.stderr
+        assert "SSL_CERT_FILE" in said.stderr
+        authority = str(data / "tls" / "authority.pem")
+        said = run(None, "map", connection_string=in_tls, SSL_CERT_FILE=authority)
+        assert said.returncode == 0, said.stderr
+        assert "orders" in said.stdout
 
 
 def test_a_server_that_does_not_allow_it_says_how_it_would() -> None:

@@ -8,8 +8,9 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from urllib.parse import quote_plus
@@ -18,9 +19,13 @@ import pytest
 import websocket
 
 from busway.amqp.events import Closed
+from busway.config import Configuration, Settings
 from busway.gateway import auth
 from busway.runtime.certificates import CertificateFolder
+from busway.runtime.data_folder import StartError
+from busway.runtime.ports import Ports, open_ports
 from busway.testing import Server
+from tests.runtime.played import Port
 from tests.runtime.test_serve import ENDED_S, refused, serve
 from tests.runtime.wire import WAIT_S, RawClient
 
@@ -115,16 +120,33 @@ def test_every_port_takes_everything(
         assert secure.startswith(f"Endpoint=sb://localhost:{numbers[0]};")
 
 
-def test_the_usual_http_port_gives_way_to_whoever_has_it() -> None:
-    with socket.socket() as other:
-        with suppress(OSError):  # somebody has it already, who will do as well
-            other.bind(("127.0.0.1", 5300))
-            other.listen()
-        port = free_port()
-        with started("--memory", "--port", str(port)) as lines:
-            assert lines[-1] == f"ready on 127.0.0.1:{port}"
-            assert first_word(port, HTTP) == b"HTTP"
-    assert f"Going on without: port {port} takes the same." in lines[-1]
+@pytest.mark.parametrize("kind", ["http", "tls"])
+async def test_a_port_that_nobody_asked_for_gives_way_to_whoever_has_it(
+    open_port: Callable[..., Port], caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """As 5300 and 5671 do by default; here other numbers stand for them."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        usual = {f"{kind}_port": other.getsockname()[1]}
+        settings = Settings(**{"port": free_port(), "http_port": None, "tls_port": None, **usual})
+        listener = open_port().listener
+        ports = await open_ports(listener, Configuration(settings), has_tls=True)
+        assert ports == Ports(main=settings.port)
+        assert f"Going on without: port {settings.port} takes the same." in caplog.text
+        asked_for = Configuration(replace(settings, port=free_port()), chosen=frozenset(usual))
+        with pytest.raises(StartError, match=f"Choose another one with --{kind}-port"):
+            await open_ports(listener, asked_for, has_tls=True)
+
+
+async def test_the_usual_ports_are_opened_where_they_are_free(
+    open_port: Callable[..., Port],
+) -> None:
+    settings = Settings(port=free_port(), http_port=free_port(), tls_port=free_port())
+    configuration = Configuration(settings)
+    ports = await open_ports(open_port().listener, configuration, has_tls=True)
+    assert ports == Ports(main=settings.port, http=settings.http_port, tls=settings.tls_port)
+    settings = replace(settings, port=0)
+    alone = await open_ports(open_port().listener, Configuration(settings), has_tls=True)
+    assert (alone.http, alone.tls) == (None, None)
 
 
 @pytest.mark.parametrize("flag", ["--http-port", "--tls-port"])

@@ -74,6 +74,19 @@ async def test_amqp_goes_to_the_gateway(
     assert port.clients[0].peer.loopback
 
 
+async def test_after_the_choice_nothing_is_in_the_way(
+    open_port: Callable[..., Port], tls: ssl.SSLContext, coat: ssl.SSLContext | None
+) -> None:
+    """D-10: AMQP pays for the look once, and not at each read."""
+    port = await open_port(tls=tls).open()
+    _, writer = await port.call(coat)
+    writer.write(AMQP)
+    await until(lambda: bool(port.clients))
+    (wire,) = port.listener._wires
+    assert wire._transport is not None
+    assert wire._transport.get_protocol() is wire
+
+
 async def test_requests_go_to_http(
     open_port: Callable[..., Port], tls: ssl.SSLContext, coat: ssl.SSLContext | None
 ) -> None:

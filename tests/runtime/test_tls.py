@@ -149,6 +149,16 @@ class TestOfTheDataFolder:
         own_certificate(tmp_path, ["192.0.2.7"])
         assert "192.0.2.7" in names_of(read_certificate(tmp_path / "server.pem"))
 
+    @pytest.mark.parametrize(
+        ("machine", "named"), [("Broker", True), ("no name at all", False), ("x" * 64, False)]
+    )
+    def test_has_the_name_of_the_machine_if_that_is_one(
+        self, tmp_path: Path, machine: str, named: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(socket, "gethostname", lambda: machine)
+        certificate, _ = own_certificate(tmp_path, [])
+        assert (machine.lower() in names_of(read_certificate(certificate))) is named
+
     def test_that_cannot_be_read_is_refused(self, tmp_path: Path) -> None:
         own_certificate(tmp_path, [])
         (tmp_path / "server.pem").write_text("this is no certificate")

@@ -173,6 +173,13 @@ async def test_bytes_may_be_split_over_messages_as_the_client_likes(web: WebPort
     assert await read(socket, 100_000) == b"a" * 100_000
 
 
+async def test_much_is_said_in_several_messages(web: WebPort) -> None:
+    """A client may have a limit for one; the default of aiohttp's is 4 MiB."""
+    socket, client = await web.greet_in_websocket(max_msg_size=4 * 1024 * 1024)
+    client.say(b"x" * 10_000_000)
+    assert await read(socket, 10_000_000) == b"x" * 10_000_000
+
+
 async def test_pings_are_answered(web: WebPort) -> None:
     """Python's asynchronous client hangs up where they are not."""
     socket, _ = await web.greet_in_websocket(autoping=False)
@@ -312,5 +319,13 @@ async def test_closing_the_listener_says_goodbye_in_it(web: WebPort) -> None:
     assert said == b"closed: amqp:connection:forced: stopping"
     assert (await socket.receive(timeout=5)).type is WSMsgType.CLOSE
     await asyncio.wait_for(closing, 10)
+    assert client.was_lost.is_set()
+    assert web.listener.connection_count == 0
+
+
+async def test_closing_the_listener_cuts_off_who_does_not_leave(web: WebPort) -> None:
+    socket, client = await web.greet_in_websocket()
+    await fill(client, socket)
+    await web.listener.close("amqp:connection:forced", "stopping", wait_s=0.1)
     assert client.was_lost.is_set()
     assert web.listener.connection_count == 0

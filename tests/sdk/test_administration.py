@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
     ServiceRequestError,
 )
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import (
     AccessRights,
     ApiVersion,
@@ -37,6 +39,7 @@ NEVER_ENDING = timedelta(days=10675199, seconds=10085, microseconds=477581)
 """What the client makes of the longest span of the service."""
 TRUST = {"sync": "REQUESTS_CA_BUNDLE", "async": "SSL_CERT_FILE"}
 TOUR = Path(__file__).with_name("administration_tour.py")
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "manage-entities.md"
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,24 @@ def test_an_unmodified_client_needs_one_variable(
     """Nothing but `REQUESTS_CA_BUNDLE`, or `SSL_CERT_FILE` for the asynchronous one (http.md 1)."""
     tour = run_the_tour(face, managed, authority)
     assert (tour.returncode, tour.stdout) == (0, "done\n"), tour.stderr
+
+
+def test_the_page_of_the_documentation_does_what_it_says(
+    managed: Server, authority: str, tmp_path: Path
+) -> None:
+    """`docs/how-to/manage-entities.md`."""
+    (written,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    program = tmp_path / "page.py"
+    program.write_text(f"connection_string = {managed.tls_connection_string!r}\n{written}")
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, TRUST["sync"]: authority},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "0 0 0\n"), done.stderr
 
 
 def test_the_certificate_is_not_taken_on_faith(managed: Server) -> None:
@@ -464,3 +485,101 @@ def test_the_namespace(client: Any) -> None:
     assert (namespace.name, namespace.messaging_sku) == ("busway", "Standard")
     assert namespace.namespace_type == "Messaging"
     assert namespace.created_at_utc <= namespace.modified_at_utc
+
+
+# --- What is there just now ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def messaging(managed: Server) -> Iterator[ServiceBusClient]:
+    with ServiceBusClient.from_connection_string(managed.connection_string) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["conventional", "partitioned"])
+def test_runtime_properties_of_a_queue(
+    client: Any, messaging: ServiceBusClient, name: str, partitioned: bool
+) -> None:
+    """Exact, over all partitions (P-43)."""
+    client.create_queue(name, enable_partitioning=partitioned)
+    empty = client.get_queue_runtime_properties(name)
+    assert (empty.size_in_bytes, empty.total_message_count) == (0, 0)
+    assert empty.accessed_at_utc.year == 1
+    with messaging.get_queue_sender(name) as sender, messaging.get_queue_receiver(name) as receiver:
+        for number in range(8):
+            sender.send_messages(ServiceBusMessage(f"message {number}"))
+        sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
+        received: list[Any] = []
+        while len(received) < 4:
+            received += receiver.receive_messages(4 - len(received), max_wait_time=10)
+        receiver.dead_letter_message(received[0])
+        receiver.defer_message(received[1])
+        receiver.complete_message(received[2])
+        found = client.get_queue_runtime_properties(name)
+        listed = next(each for each in client.list_queues_runtime_properties() if each.name == name)
+    for runtime in (found, listed):
+        assert runtime.active_message_count == 6  # one of them deferred, one locked
+        assert runtime.dead_letter_message_count == 1
+        assert runtime.scheduled_message_count == 1
+        assert runtime.transfer_message_count == runtime.transfer_dead_letter_message_count == 0
+        assert runtime.total_message_count == 8
+        assert runtime.size_in_bytes > 0
+        assert runtime.created_at_utc <= runtime.updated_at_utc <= runtime.accessed_at_utc
+
+
+def test_runtime_properties_of_a_topic_and_its_subscriptions(
+    client: Any, messaging: ServiceBusClient, name: str
+) -> None:
+    client.create_topic(name)
+    for each in ("all", "none"):
+        client.create_subscription(name, each)
+    client.delete_rule(name, "none", "$Default")
+    client.create_rule(name, "none", "red", filter=CorrelationRuleFilter(label="red"))
+    with messaging.get_topic_sender(name) as sender:
+        sender.send_messages(ServiceBusMessage("blue", subject="blue"))
+        sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
+    topic = client.get_topic_runtime_properties(name)
+    assert (topic.subscription_count, topic.scheduled_message_count) == (2, 1)
+    assert (topic.sql_filter_count, topic.correlation_filter_count) == (1, 1)
+    assert topic.size_in_bytes > 0
+    counts = {
+        each.name: (each.total_message_count, each.active_message_count)
+        for each in client.list_subscriptions_runtime_properties(name)
+    }
+    assert counts == {"all": (1, 1), "none": (0, 0)}
+    one = client.get_subscription_runtime_properties(name, "all")
+    assert (one.total_message_count, one.transfer_message_count) == (1, 0)
+    assert one.created_at_utc <= one.updated_at_utc <= one.accessed_at_utc
+
+
+def test_what_was_made_can_be_used_at_once(
+    client: Any, messaging: ServiceBusClient, name: str
+) -> None:
+    """An action with parameters does its work, and a queue with sessions forwards (FWD-1)."""
+    client.create_queue(f"{name}-end")
+    client.create_queue(name, requires_session=True, forward_to=f"{name}-end")
+    client.create_topic(f"{name}-topic")
+    client.create_subscription(f"{name}-topic", "s", forward_to=f"{name}-end")
+    client.delete_rule(f"{name}-topic", "s", "$Default")
+    client.create_rule(
+        f"{name}-topic",
+        "s",
+        "mark",
+        filter=SqlRuleFilter("n > @least", parameters={"@least": 5}),
+        action=SqlRuleAction("SET marked = @mark", parameters={"@mark": "yes"}),
+    )
+    with messaging.get_queue_sender(name) as sender:
+        sender.send_messages(ServiceBusMessage("of a session", session_id="s"))
+    with messaging.get_topic_sender(f"{name}-topic") as sender:
+        for number in (5, 6):
+            sender.send_messages(
+                ServiceBusMessage(f"number {number}", application_properties={"n": number})
+            )
+    received: dict[str, Any] = {}
+    with messaging.get_queue_receiver(f"{name}-end") as receiver:
+        while len(received) < 2:
+            for message in receiver.receive_messages(2, max_wait_time=10):
+                received[str(message)] = message.application_properties
+                receiver.complete_message(message)
+    assert set(received) == {"of a session", "number 6"}
+    assert received["number 6"][b"marked"] == b"yes"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
@@ -45,6 +46,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> CertificateFolder:
 def one_port(certificates: CertificateFolder) -> Iterator[Server]:
     tls = ["--tls-cert", str(certificates.server), "--tls-key", str(certificates.server_key)]
     with Server("conventional", partitioned=["partitioned"], arguments=tls) as server:
+        # HTTP is imported now (D-33): the synchronous client waits a second for a WebSocket, which
+        # may be too short on a busy machine, and these clients do not try again.
+        with urlopen(f"http://localhost:{server.port}/health", timeout=60) as reply:
+            assert reply.status == 200
         yield server
 
 

@@ -31,7 +31,10 @@ def completed(
     partitioning, size_kb = description.enable_partitioning, description.max_message_size_kb
     if old is not None:
         partitioning = old.enable_partitioning if partitioning is None else partitioning
-        size_kb = old.max_message_size_kb if size_kb is None else size_kb
+        if size_kb is None and old.max_message_size_kb is not None:
+            # One that came to Premium later may have less than there is (P-13).
+            least_kb, _ = TIERS[namespace.tier].message_max_kb_choice
+            size_kb = max(old.max_message_size_kb, least_kb)
     else:
         partitioning = _partitioning(namespace, description)
         if size_kb is None:

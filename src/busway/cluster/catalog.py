@@ -458,6 +458,8 @@ class Catalog(EntityIndex):
         kept = checked_access_rules(
             others, old.authorization_rules, now_ms, room=ACCESS_RULES_MAX - 1
         )
+        if kept == old.authorization_rules:
+            return self.namespace  # as at every start with the same file
         changed = replace(old, authorization_rules=kept, updated_ms=now_ms)
         with self._writing():
             self._file.write_namespace(changed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from busway.cluster.admission import completed
+from busway.cluster.admission import check_topics, completed
 from busway.cluster.catalog import Catalog
 from busway.config.entities import Declared
 from busway.config.errors import ConfigError
@@ -34,14 +34,20 @@ class Applied:
     outcome: Outcome
 
 
-def apply(declared: Iterable[Declared], catalog: Catalog, now_ms: int = 0) -> list[Applied]:
-    """Nothing is changed if an existing entity differs in what is fixed, or a message could be
-    forwarded to nowhere; raises `ConfigError`."""
-    declared = sorted(declared, key=lambda each: isinstance(each.entity, Subscription))
+def check(declared: Iterable[Declared], catalog: Catalog) -> None:
+    """Raises `ConfigError` if an existing entity differs in what is fixed, a new one cannot be made
+    in this namespace, or a message could be forwarded to nowhere."""
+    declared = list(declared)
     known = {each.entity.key for each in declared if not isinstance(each.entity, Subscription)}
     for each in declared:
         _check(each, catalog)
         _check_destinations(each, known, catalog)
+
+
+def apply(declared: Iterable[Declared], catalog: Catalog, now_ms: int = 0) -> list[Applied]:
+    """Nothing is changed if `check` raises."""
+    declared = sorted(declared, key=lambda each: isinstance(each.entity, Subscription))
+    check(declared, catalog)
     applied = []
     for each in declared:
         with_rules = _apply_rules(each, catalog, now_ms)
@@ -72,6 +78,8 @@ def _check(declared: Declared, catalog: Catalog) -> None:
     old = _existing(declared, catalog)
     if old is None:
         try:
+            if not isinstance(declared.entity, Queue):
+                check_topics(catalog.namespace, declared.entity)
             new = completed(catalog.namespace, declared.entity)
             validate(normalise(new), catalog.namespace.tier)
         except BusError as error:

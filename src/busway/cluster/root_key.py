@@ -1,4 +1,7 @@
-"""The key of the root rule, in a file of the data folder that only its owner can read.
+"""The keys of the root rule, in a file of the data folder that only its owner can read.
+
+It is made with one key. A second line is the secondary key: who wants another key writes it in
+front, and takes the old one away when nobody uses it any more; both count from the next start on.
 
 Whoever knows it may do everything in the namespace, so it is random, made once, and never part of
 what the catalog keeps or prints. The randomness is passed in.
@@ -18,8 +21,8 @@ class RootKeyError(Exception):
     """The file is there and does not hold a key."""
 
 
-def root_key(path: Path, fresh: bytes) -> str:
-    """The key that is kept at `path`; on first start it is made from the random bytes `fresh`."""
+def root_keys(path: Path, fresh: bytes) -> tuple[str, str | None]:
+    """The keys that are kept at `path`; at first start one is made of the random bytes `fresh`."""
     if len(fresh) < KEY_BYTES:
         raise ValueError(f"a root key needs {KEY_BYTES} random bytes, not {len(fresh)}")
     key = base64.b64encode(fresh[:KEY_BYTES]).decode("ascii")
@@ -34,7 +37,7 @@ def root_key(path: Path, fresh: bytes) -> str:
         pass
     finally:
         draft.unlink(missing_ok=True)
-    return _read(path)
+    return read_both(path)
 
 
 def _write_draft(draft: Path, text: str) -> None:
@@ -54,13 +57,19 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _read(path: Path) -> str:
-    key = path.read_text(encoding="utf-8").strip()
-    if not key or len(key.split()) != 1:
+def read(path: Path) -> str:
+    """The primary key in a file that is there."""
+    return read_both(path)[0]
+
+
+def read_both(path: Path) -> tuple[str, str | None]:
+    """With the secondary key, if there is one."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").strip().splitlines()]
+    if not 1 <= len(lines) <= 2 or any(len(line.split()) != 1 for line in lines):
         raise RootKeyError(
-            f"{path} should hold one line, the key of the root rule, and does not. Write the key "
-            "into it, or delete it to get a new one."
+            f"{path} should hold one line, the key of the root rule, or two with the secondary key "
+            "below, and does not. Write the key into it, or delete it to get a new one."
         )
     if path.stat().st_mode & 0o077:
         path.chmod(OWNER_ONLY)
-    return key
+    return lines[0], lines[1] if len(lines) == 2 else None

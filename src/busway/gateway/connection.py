@@ -41,9 +41,9 @@ from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionReceiverEndpoint
 from busway.gateway.transactions import OpenTransaction
 from busway.model.errors import (
+    HOST_CHANGED,
     LOCK_LOST,
     TOKEN_MISSING,
-    TOKEN_SIGNATURE_INVALID,
     TRANSACTION_UNKNOWN,
     UNAUTHORIZED,
     BusError,
@@ -251,7 +251,8 @@ class GatewayConnection:
         try:
             if self.gateway is not had and self.tokens.is_any:
                 # What a password has opened is not carried over to another namespace.
-                raise BusError(TOKEN_SIGNATURE_INVALID)
+                asked = self.engine.sasl_hostname or ""
+                raise BusError(HOST_CHANGED, asked=asked, opened=self.hostname)
             self.gateway.opened(self)
         except BusError as error:
             log.info("connection refused: %s", error, extra=self.named())

@@ -7,28 +7,26 @@ find belongs to slightly different moments; each number was true at one of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from busway.broker.broker import Broker
 from busway.broker.counting import Movements
+from busway.cluster.catalog import Catalog
 from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.gateway import Gateway
 from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.router import is_partitioned
 from busway.gateway.sender import SenderEndpoint
 from busway.http.depths import EMPTY, Depth, depth_of
-from busway.http.map import all_entities
 from busway.http.services import Services, Store
-from busway.model.entities import Entity, Subscription
+from busway.http.steps import in_steps
+from busway.model.entities import Entity, Subscription, Topic
 from busway.model.errors import BusError
 from busway.store.base import SubQueueKey, SubQueueKind
 
-T = TypeVar("T")
-
-STEP = 128
-"""Partitions, or connections, that are looked at before others get their turn."""
 READ_STEP = 32
 """Sub-queues whose oldest message is read before commits get their turn (D-11)."""
 READ_WAIT_S = 2.0
@@ -54,9 +52,9 @@ class Totals(NamedTuple):
     duplicates: int = 0
 
     @classmethod
-    def of(cls, kinds: Mapping[SubQueueKind, Movements]) -> Self:
+    def of(cls, kinds: Mapping[SubQueueKind, Movements]) -> Totals:
         if not kinds:
-            return cls()
+            return NO_TOTALS
         received = {kind: each.received for kind, each in kinds.items()}
         every = kinds.values()
         return cls(
@@ -105,8 +103,10 @@ class Figures:
     oldest_dead_letter_ms: int | None = None
 
     def add(self, other: Figures) -> None:
-        self.depth = self.depth.plus(other.depth)
-        self.totals = self.totals.plus(other.totals)
+        if other.depth is not EMPTY:
+            self.depth = self.depth.plus(other.depth)
+        if other.totals is not NO_TOTALS:
+            self.totals = self.totals.plus(other.totals)
         self.unavailable += other.unavailable
 
     def older(self, main_ms: int | None, dead_letter_ms: int | None) -> None:
@@ -174,7 +174,9 @@ class Others:
         if totals == NO_TOTALS:
             return
         before = self._seen.get(incarnation, NO_TOTALS)
-        if totals != before:
+        if totals == before:
+            totals = before  # one object is enough
+        else:
             self.totals = self.totals.plus(totals.minus(before))
         self._next[incarnation] = totals
 
@@ -186,60 +188,86 @@ class Others:
 async def take_census(
     services: Services, gateway: Gateway, namespace: str, shown: dict[int, None], others: Others
 ) -> Census:
-    """`shown` are the entities that have series of their own; it is brought up to date."""
+    """`shown` are the entities that have series of their own; it is brought up to date.
+
+    Of the others nothing is kept, one by one: ten thousand small objects that live as long as this
+    would set the garbage collector on everything that the server has in memory.
+    """
     census = Census(namespace, services.host.now_ms())
     stores = {store.store_id: store for store in services.stores() if store.store_id}
-    entities = {each.incarnation: each for each in all_entities(gateway.catalog)}
+    entities = {each.incarnation: each for each in _entities(gateway.catalog)}
     census.entity_count = len(entities)
-    found: dict[int, Figures] = {}
-    async for entity in _in_steps(entities.values(), lambda each: len(each.placement)):
-        whole = Figures()
-        for index, store_id in enumerate(entity.placement):
-            whole.add(_figures(entity, index, stores.get(store_id)))
-        found[entity.incarnation] = whole
-    choose(shown, found, services.metrics_entities)
-    rows = {
-        incarnation: _row(entities[incarnation], found[incarnation])
-        for incarnation in shown
-        if incarnation in entities
-    }
-    await _look_at_partitions(rows, entities, stores)
-    rest = [each for each in found if each not in rows]
+    await _choose(shown, entities, stores, services.metrics_entities)
+    rows: dict[int, EntityFigures] = {}
     other = EntityFigures(OTHER, "")
-    async for incarnation in _in_steps(rest, lambda each: 1):
-        other.whole.add(found[incarnation])
-        others.take(incarnation, found[incarnation].totals)
+    details = _Details()
+    async for entity in in_steps(entities.values(), _weight):
+        incarnation = entity.incarnation
+        row = other
+        if incarnation in shown:
+            row = rows[incarnation] = _row(entity)
+            details.expect(entity, row)
+        totals = NO_TOTALS
+        for index, store_id in enumerate(entity.placement):
+            figures = _figures(entity, index, stores.get(store_id))
+            totals = figures.totals if index == 0 else totals.plus(figures.totals)
+            row.whole.add(figures)
+            if row is not other:
+                details.take(entity, index, stores.get(store_id), figures)
+        if row is other:
+            others.take(incarnation, totals)
     others.taken()
     other.whole.totals = others.totals
+    await details.find_ages(rows, stores)
     await _count_links(census, gateway, rows, other)
-    census.entities = list(rows.values())
-    if rest or others.totals != NO_TOTALS:
+    census.entities = [rows[each] for each in shown if each in rows]
+    if len(rows) < len(entities) or others.totals != NO_TOTALS:
         census.entities.append(other)
     return census
 
 
-def choose(shown: dict[int, None], found: Mapping[int, Figures], limit: int) -> None:
-    """Who has series of its own keeps them; room goes to those with most traffic, then depth."""
-    for gone in [each for each in shown if each not in found]:
+def _entities(catalog: Catalog) -> Iterator[Entity]:
+    for entity in catalog.queues_and_topics():
+        yield entity
+        if isinstance(entity, Topic):
+            yield from catalog.subscriptions(entity)
+
+
+async def _choose(
+    shown: dict[int, None], entities: Mapping[int, Entity], stores: Mapping[str, Store], limit: int
+) -> None:
+    """Look at how important entities are only while there is room for some and not for all."""
+    for gone in [each for each in shown if each not in entities]:
         del shown[gone]
     room = limit - len(shown)
     if room <= 0:
         return
-    waiting = [each for each in found if each not in shown]
-    if len(waiting) > room:
+    waiting = [each for each in entities.values() if each.incarnation not in shown]
+    if len(waiting) <= room:
+        shown.update((each.incarnation, None) for each in waiting)
+        return
+    importance: dict[int, int] = {}
+    async for entity in in_steps(waiting, _weight):
+        whole = Figures()
+        for index, store_id in enumerate(entity.placement):
+            whole.add(_figures(entity, index, stores.get(store_id)))
+        importance[entity.incarnation] = important(whole)
+    shown.update(dict.fromkeys(heapq.nlargest(room, importance, key=importance.__getitem__)))
 
-        def importance(incarnation: int) -> tuple[int, int]:
-            figures = found[incarnation]
-            return sum(figures.totals), figures.depth.messages
 
-        waiting.sort(key=importance, reverse=True)
-    shown.update(dict.fromkeys(waiting[:room]))
+def important(figures: Figures) -> int:
+    """Traffic first, then depth."""
+    return sum(figures.totals) << 64 | figures.depth.messages
 
 
-def _row(entity: Entity, whole: Figures) -> EntityFigures:
+def _weight(entity: Entity) -> int:
+    return len(entity.placement)
+
+
+def _row(entity: Entity) -> EntityFigures:
     if isinstance(entity, Subscription):
-        return EntityFigures(entity.topic, entity.name, whole)
-    return EntityFigures(entity.path, "", whole)
+        return EntityFigures(entity.topic, entity.name)
+    return EntityFigures(entity.path, "")
 
 
 def _figures(entity: Entity, partition: int, store: Store | None) -> Figures:
@@ -253,39 +281,50 @@ def _figures(entity: Entity, partition: int, store: Store | None) -> Figures:
     )
 
 
-async def _look_at_partitions(
-    rows: Mapping[int, EntityFigures], entities: Mapping[int, Entity], stores: Mapping[str, Store]
-) -> None:
-    """Those that have series of their own, and the ages of all."""
-    wanted: dict[str, list[SubQueueKey]] = {}
-    room = PARTITIONS_MAX
-    details: dict[tuple[int, int], Figures] = {}
-    async for incarnation in _in_steps(rows, lambda each: len(entities[each].placement)):
-        entity, row = entities[incarnation], rows[incarnation]
-        detailed = is_partitioned(entity) and len(entity.placement) <= room
-        for index, store_id in enumerate(entity.placement):
-            store = stores.get(store_id)
-            figures = _figures(entity, index, store)
-            if store is not None and figures.depth.messages:
-                wanted.setdefault(store_id, []).extend(
-                    SubQueueKey(incarnation, index, kind)
-                    for kind in (SubQueueKind.MAIN, SubQueueKind.DEAD_LETTER)
-                )
-            if detailed:
-                room -= 1
-                name = "" if store is None else store.name
-                row.partitions.append((index, name, figures))
-                details[incarnation, index] = figures
-    ages = await asyncio.gather(
-        *(_ages(stores[store_id].broker, keys) for store_id, keys in wanted.items())
-    )
-    for oldest in ages:
-        for key, enqueued_ms in oldest.items():
-            is_main = key.kind is SubQueueKind.MAIN
-            pair = (enqueued_ms, None) if is_main else (None, enqueued_ms)
-            rows[key.incarnation].whole.older(*pair)
-            if (detail := details.get((key.incarnation, key.partition))) is not None:
-                detail.older(*pair)
+class _Details:
+    """Partitions of entities that have series of their own, and the ages of what is in them."""
+
+    def __init__(self) -> None:
+        self._room = PARTITIONS_MAX
+        self._row: EntityFigures | None = None
+        """Whose partitions are being taken, if they have series of their own."""
+        self._shown: dict[tuple[int, int], Figures] = {}
+        self._wanted: dict[str, list[SubQueueKey]] = {}
+        """By store id: sub-queues that have an oldest message."""
+
+    def expect(self, entity: Entity, row: EntityFigures) -> None:
+        """The partitions of this entity come next."""
+        count = len(entity.placement)
+        self._row = row if is_partitioned(entity) and count <= self._room else None
+        self._room -= count if self._row is not None else 0
+
+    def take(self, entity: Entity, index: int, store: Store | None, figures: Figures) -> None:
+        incarnation, depth = entity.incarnation, figures.depth
+        if self._row is not None:
+            self._row.partitions.append((index, "" if store is None else store.name, figures))
+            self._shown[incarnation, index] = figures
+        wanted = self._wanted.setdefault(entity.placement[index], [])
+        if depth.active:
+            wanted.append(SubQueueKey(incarnation, index, SubQueueKind.MAIN))
+        if depth.dead_letter:
+            wanted.append(SubQueueKey(incarnation, index, SubQueueKind.DEAD_LETTER))
+
+    async def find_ages(
+        self, rows: Mapping[int, EntityFigures], stores: Mapping[str, Store]
+    ) -> None:
+        asked = [
+            _ages(stores[store_id].broker, keys)
+            for store_id, keys in self._wanted.items()
+            if store_id in stores
+        ]
+        for oldest in await asyncio.gather(*asked):
+            for key, enqueued_ms in oldest.items():
+                is_main = key.kind is SubQueueKind.MAIN
+                pair = (enqueued_ms, None) if is_main else (None, enqueued_ms)
+                rows[key.incarnation].whole.older(*pair)
+                shown = self._shown.get((key.incarnation, key.partition))
+                if shown is not None:
+                    shown.older(*pair)
 
 
 async def _ages(broker: Broker, keys: Sequence[SubQueueKey]) -> dict[SubQueueKey, int]:
@@ -310,7 +349,7 @@ async def _count_links(
 ) -> None:
     connections = list(gateway.connections)
     census.connections = len(connections)
-    async for connection in _in_steps(connections, lambda each: 1 + len(each.endpoints)):
+    async for connection in in_steps(connections, lambda each: 1 + len(each.endpoints)):
         for endpoint in connection.endpoints:
             place = census.links
             if isinstance(endpoint, SenderEndpoint | ReceiverEndpoint):
@@ -321,17 +360,6 @@ async def _count_links(
             links = place.setdefault(role, Links())
             links.count += 1
             links.credit += endpoint.link.credit
-
-
-async def _in_steps(each: Iterable[T], weight: Callable[[T], int]) -> AsyncIterator[T]:
-    """One after the other; now and then, everybody else first."""
-    done = 0
-    for one in each:
-        yield one
-        done += weight(one)
-        if done >= STEP:
-            done = 0
-            await asyncio.sleep(0)
 
 
 def _store_figures(store: Store) -> StoreFigures:

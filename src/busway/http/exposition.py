@@ -6,30 +6,18 @@ Runs in a thread, and touches nothing but the figures that it is given.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
+from prometheus_client import ProcessCollector
+from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily, Metric, Sample
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from busway import __version__
 from busway.broker.counting import COMMIT_BOUNDS_MS
-from busway.http.census import (
-    Census,
-    EntityFigures,
-    Figures,
-    Links,
-    NodeFigures,
-    StoreFigures,
-    Totals,
-)
+from busway.http.census import Census, EntityFigures, Figures, NodeFigures, StoreFigures, Totals
 from busway.http.depths import STATES
 
 TOTALS = {
@@ -50,30 +38,58 @@ assert tuple(TOTALS) == Totals._fields
 OF_PARTITIONS = ("messages_in", "messages_out", "dead_lettered", "expired")
 """Totals that partitions have series for, too."""
 
-ENTITY = ["namespace", "entity", "subscription"]
-PARTITION = [*ENTITY, "partition", "store"]
+ENTITY = ("namespace", "entity", "subscription")
+PARTITION = (*ENTITY, "partition", "store")
 
 COMPRESSION = 4
 """Metrics are the same words again and again: more costs time and saves little."""
+
+Row = tuple[tuple[str, ...], float]
+"""The values of the labels, and the number."""
+Rows = Callable[[], Iterable[Row]]
 
 
 def written(figures: NodeFigures, accept: str, *, compress: bool) -> tuple[bytes, str, str | None]:
     """The text, its type, and how it is compressed."""
     encode, content_type = choose_encoder(accept)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Exposition(figures))
-    text: bytes = encode(registry)
+    text: bytes = encode(_Exposition(figures))
     if compress:
         return gzip.compress(text, COMPRESSION), content_type, "gzip"
     return text, content_type, None
 
 
+class _Family(Metric):
+    """A metric whose samples are made one by one, while they are written: all at once they would
+    set the garbage collector on everything else that is in memory."""
+
+    def __init__(self, kind: str, name: str, text: str, labels: Sequence[str], rows: Rows) -> None:
+        super().__init__(name, text, kind)
+        series = f"{name}_total" if kind == "counter" else name
+        self.samples = cast(list[Any], _Samples(series, labels, rows))
+
+
+class _Samples:
+    def __init__(self, name: str, labels: Sequence[str], rows: Rows) -> None:
+        self._name = name
+        self._labels = labels
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Sample]:
+        for values, number in self._rows():
+            yield Sample(self._name, dict(zip(self._labels, values, strict=True)), number)
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
+    return _Family("gauge", name, text, labels, rows)
+
+
+def _counter(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
+    return _Family("counter", name, text, labels, rows)
+
+
 class _Exposition(Collector):
     def __init__(self, figures: NodeFigures) -> None:
         self._figures = figures
-
-    def describe(self) -> Iterable[Metric]:
-        return []
 
     def collect(self) -> Iterator[Metric]:
         figures = self._figures
@@ -82,12 +98,14 @@ class _Exposition(Collector):
         yield _gauge(
             "busway_uncommitted_bytes",
             "What clients have sent and no store has committed yet.",
-            figures.uncommitted_bytes,
+            (),
+            lambda: [((), figures.uncommitted_bytes)],
         )
         yield _gauge(
             "busway_uncommitted_bytes_max",
             "At so many uncommitted bytes nothing more is read from any client.",
-            figures.uncommitted_bytes_max,
+            (),
+            lambda: [((), figures.uncommitted_bytes_max)],
         )
         yield from _of_stores(figures.stores)
         yield from _of_namespaces(figures.censuses)
@@ -95,20 +113,30 @@ class _Exposition(Collector):
         yield from _of_partitions(figures.censuses)
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
-
-
 def _of_stores(stores: Sequence[StoreFigures]) -> Iterator[Metric]:
-    up = GaugeMetricFamily("busway_store_up", "1 while the store serves.", labels=["store"])
-    state = GaugeMetricFamily(
-        "busway_store_state", "1 for the state that the store is in.", labels=["store", "state"]
+    yield _gauge(
+        "busway_store_up",
+        "1 while the store serves.",
+        ("store",),
+        lambda: (((store.name,), int(store.serves)) for store in stores),
     )
-    uncommitted = GaugeMetricFamily(
-        "busway_store_uncommitted_bytes", "What waits for the store's commits.", labels=["store"]
+    yield _gauge(
+        "busway_store_state",
+        "1 for the state that the store is in.",
+        ("store", "state"),
+        lambda: (((store.name, store.state), 1) for store in stores),
     )
-    failed = CounterMetricFamily(
-        "busway_store_commits_failed", "Commits that failed.", labels=["store"]
+    yield _gauge(
+        "busway_store_uncommitted_bytes",
+        "What waits for the store's commits.",
+        ("store",),
+        lambda: (((store.name,), store.uncommitted_bytes) for store in stores),
+    )
+    yield _counter(
+        "busway_store_commits_failed",
+        "Commits that failed.",
+        ("store",),
+        lambda: (((store.name,), store.commits_failed) for store in stores),
     )
     commits = HistogramMetricFamily(
         "busway_store_commit_seconds",
@@ -116,12 +144,8 @@ def _of_stores(stores: Sequence[StoreFigures]) -> Iterator[Metric]:
         labels=["store"],
     )
     for store in stores:
-        up.add_metric([store.name], int(store.serves))
-        state.add_metric([store.name, store.state], 1)
-        uncommitted.add_metric([store.name], store.uncommitted_bytes)
-        failed.add_metric([store.name], store.commits_failed)
         commits.add_metric([store.name], _buckets(store), store.commit_total_ms / 1000)
-    yield from (up, state, uncommitted, failed, commits)
+    yield commits
 
 
 def _buckets(store: StoreFigures) -> list[tuple[str, float]]:
@@ -135,98 +159,110 @@ def _buckets(store: StoreFigures) -> list[tuple[str, float]]:
 
 
 def _of_namespaces(censuses: Sequence[Census]) -> Iterator[Metric]:
-    entities = GaugeMetricFamily(
-        "busway_entities", "Queues, topics and subscriptions.", labels=["namespace"]
+    yield _gauge(
+        "busway_entities",
+        "Queues, topics and subscriptions.",
+        ("namespace",),
+        lambda: (((census.namespace,), census.entity_count) for census in censuses),
     )
-    connections = GaugeMetricFamily(
-        "busway_connections", "AMQP connections of clients.", labels=["namespace"]
+    yield _gauge(
+        "busway_connections",
+        "AMQP connections of clients.",
+        ("namespace",),
+        lambda: (((census.namespace,), census.connections) for census in censuses),
     )
-    for census in censuses:
-        entities.add_metric([census.namespace], census.entity_count)
-        connections.add_metric([census.namespace], census.connections)
-    yield from (entities, connections)
 
 
 def _of_entities(censuses: Sequence[Census]) -> Iterator[Metric]:
-    rows = [
-        ([census.namespace, row.entity, row.subscription], row)
-        for census in censuses
-        for row in census.entities
-    ]
-    whole = [(labels, row.whole) for labels, row in rows]
+    def rows() -> Iterator[tuple[tuple[str, ...], EntityFigures]]:
+        for census in censuses:
+            for row in census.entities:
+                yield (census.namespace, row.entity, row.subscription), row
+
+    def whole() -> Iterator[tuple[tuple[str, ...], Figures]]:
+        return ((labels, row.whole) for labels, row in rows())
+
     yield from _of_figures("busway", ENTITY, whole, tuple(TOTALS), censuses)
-    size = GaugeMetricFamily("busway_size_bytes", "Size of all messages.", labels=ENTITY)
-    missing = GaugeMetricFamily(
+    yield _gauge(
+        "busway_size_bytes",
+        "Size of all messages.",
+        ENTITY,
+        lambda: ((labels, figures.depth.bytes) for labels, figures in whole()),
+    )
+    yield _gauge(
         "busway_partitions_unavailable",
         "Partitions whose store does not serve; their messages are not in the other figures.",
-        labels=ENTITY,
+        ENTITY,
+        lambda: ((labels, figures.unavailable) for labels, figures in whole()),
     )
-    for labels, figures in whole:
-        size.add_metric(labels, figures.depth.bytes)
-        missing.add_metric(labels, figures.unavailable)
-    yield from (size, missing)
-    yield from _of_links(censuses, rows)
 
+    def links(what: str) -> Iterator[Row]:
+        """Of entities, and those for tokens and transactions, which belong to none."""
+        for census in censuses:
+            for role, each in census.links.items():
+                yield (census.namespace, "", "", role), getattr(each, what)
+        for labels, row in rows():
+            for role, each in row.links.items():
+                yield (*labels, role), getattr(each, what)
 
-def _of_links(
-    censuses: Sequence[Census], rows: Sequence[tuple[list[str], EntityFigures]]
-) -> Iterator[Metric]:
-    count = GaugeMetricFamily(
-        "busway_links", "AMQP links, by what the client does.", labels=[*ENTITY, "role"]
+    yield _gauge(
+        "busway_links",
+        "AMQP links, by what the client does.",
+        (*ENTITY, "role"),
+        lambda: links("count"),
     )
-    credit = GaugeMetricFamily(
+    yield _gauge(
         "busway_link_credit",
         "Messages that receivers still take, and that senders may still send.",
-        labels=[*ENTITY, "role"],
+        (*ENTITY, "role"),
+        lambda: links("credit"),
     )
-    places: list[tuple[list[str], dict[str, Links]]] = [
-        *(([census.namespace, "", ""], census.links) for census in censuses),
-        *((labels, row.links) for labels, row in rows),
-    ]
-    for labels, links in places:
-        for role, each in links.items():
-            count.add_metric([*labels, role], each.count)
-            credit.add_metric([*labels, role], each.credit)
-    yield from (count, credit)
 
 
 def _of_partitions(censuses: Sequence[Census]) -> Iterator[Metric]:
-    rows = [
-        ([census.namespace, row.entity, row.subscription, str(index), store], figures)
-        for census in censuses
-        for row in census.entities
-        for index, store, figures in row.partitions
-    ]
+    def rows() -> Iterator[tuple[tuple[str, ...], Figures]]:
+        for census in censuses:
+            for row in census.entities:
+                for index, store, figures in row.partitions:
+                    labels = (census.namespace, row.entity, row.subscription, str(index), store)
+                    yield labels, figures
+
     yield from _of_figures("busway_partition", PARTITION, rows, OF_PARTITIONS, censuses)
 
 
 def _of_figures(
     prefix: str,
-    labels: list[str],
-    rows: Sequence[tuple[list[str], Figures]],
+    labels: Sequence[str],
+    rows: Callable[[], Iterable[tuple[tuple[str, ...], Figures]]],
     totals: Sequence[str],
     censuses: Sequence[Census],
 ) -> Iterator[Metric]:
-    depth = GaugeMetricFamily(f"{prefix}_messages", "Messages by state.", labels=[*labels, "state"])
-    age = GaugeMetricFamily(
+    now_ms = {census.namespace: census.now_ms for census in censuses}
+
+    def depths() -> Iterator[Row]:
+        for values, figures in rows():
+            for state, messages in zip(STATES, figures.depth, strict=False):
+                yield (*values, state), messages
+
+    def ages() -> Iterator[Row]:
+        for values, figures in rows():
+            for sub_queue, oldest_ms in (
+                ("main", figures.oldest_ms),
+                ("dead_letter", figures.oldest_dead_letter_ms),
+            ):
+                if oldest_ms is not None:
+                    yield (*values, sub_queue), max(0, now_ms[values[0]] - oldest_ms) / 1000
+
+    def counted(position: int) -> Iterator[Row]:
+        return ((values, figures.totals[position]) for values, figures in rows())
+
+    yield _gauge(f"{prefix}_messages", "Messages by state.", (*labels, "state"), depths)
+    yield _gauge(
         f"{prefix}_oldest_message_age_seconds",
         "How long ago the oldest active message was enqueued; none where there is none.",
-        labels=[*labels, "sub_queue"],
+        (*labels, "sub_queue"),
+        ages,
     )
-    now_ms = {census.namespace: census.now_ms for census in censuses}
-    for values, figures in rows:
-        for state in STATES:
-            depth.add_metric([*values, state], getattr(figures.depth, state))
-        for sub_queue, oldest_ms in (
-            ("main", figures.oldest_ms),
-            ("dead_letter", figures.oldest_dead_letter_ms),
-        ):
-            if oldest_ms is not None:
-                age_s = max(0, now_ms[values[0]] - oldest_ms) / 1000
-                age.add_metric([*values, sub_queue], age_s)
-    yield from (depth, age)
     for name in totals:
-        counter = CounterMetricFamily(f"{prefix}_{name}", TOTALS[name], labels=labels)
-        for values, figures in rows:
-            counter.add_metric(values, getattr(figures.totals, name))
-        yield counter
+        count = partial(counted, Totals._fields.index(name))
+        yield _counter(f"{prefix}_{name}", TOTALS[name], labels, count)

@@ -17,8 +17,10 @@ from busway.http.replies import HttpError
 
 SUB_PROTOCOLS = ("AMQPWSB10", "amqp")
 """The service's name for it, which every SDK offers, and the registered one."""
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Of one WebSocket message: many frames of AMQP, of 64 KiB each."""
+MESSAGE_BYTES_MAX = 1024 * 1024
+"""Of a message that comes in. Clients send the frames of AMQP, of 64 KiB, one by one or a few."""
+MESSAGE_BYTES_SENT = 256 * 1024
+"""Clients have limits as well: aiohttp's, which Python's SDK uses, is 4 MiB."""
 CLOSE_WAIT_S = 5.0
 """How long a client may take to answer our close."""
 
@@ -111,7 +113,8 @@ class WebSocketTransport(asyncio.Transport):
                     data = b"".join(self._unsent)
                     self._unsent.clear()
                     self._is_sending = True
-                    await self._socket.send_bytes(data)
+                    for start in range(0, len(data), MESSAGE_BYTES_SENT):
+                        await self._socket.send_bytes(data[start : start + MESSAGE_BYTES_SENT])
                     self._is_sending = False
                 if self._is_full:
                     self._is_full = False

@@ -183,6 +183,15 @@ TOKEN_MISSING = ErrorKind(  # ours; the service drops a connection without one a
     "MissingToken: No valid token was put for '{uri}' on this connection.",
 )
 
+HOST_CHANGED = ErrorKind(  # ours (D-34)
+    "HostChanged",
+    UNAUTHORIZED_CONDITION,
+    401,
+    40103,
+    "The password was checked for the host '{asked}', and the connection is opened to '{opened}', "
+    "which is another namespace. Name the same host in sasl-init and open.",
+)
+
 # --- Locks and sessions --------------------------------------------------------------------------
 
 LOCK_LOST = ErrorKind(

@@ -8,9 +8,9 @@ import re
 import ssl
 import time
 from typing import Any
-from urllib.parse import quote, quote_plus, urlsplit
+from urllib.parse import urlsplit
 
-from busway.gateway.auth import sign
+from busway.gateway import auth
 
 TOKEN_LIVES_S = 300
 ANSWER_S = 30.0
@@ -59,7 +59,7 @@ class RemoteServer:
     def _call(self, method: str, path: str, body: str | None) -> Any:
         connection = self._connection()
         try:
-            connection.request(method, path, body, {"Authorization": self._token()})
+            connection.request(method, path, body, {"Authorization": self.token()})
             reply = connection.getresponse()
             data = reply.read()
         except ssl.SSLCertVerificationError as error:
@@ -94,14 +94,10 @@ class RemoteServer:
             self._host, self._port, timeout=ANSWER_S, context=context
         )
 
-    def _token(self) -> str:
-        resource = quote(f"sb://{self._host}/".lower(), safe="")
-        expiry = str(int(time.time()) + TOKEN_LIVES_S)
-        signature = quote_plus(sign(resource, expiry, self._key))
-        return (
-            f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}"
-            f"&skn={quote_plus(self._rule)}"
-        )
+    def token(self, entity: str = "", lasts_s: int = TOKEN_LIVES_S) -> str:
+        """For everything, or for one entity and what is below it."""
+        resource = f"sb://{self._host}/{entity}"
+        return auth.write(resource, self._rule, self._key, int(time.time()) + lasts_s)
 
     def _refused(self, status: int, body: str) -> str:
         detail = re.search(r"<Detail>(.*?)</Detail>", body, re.DOTALL)

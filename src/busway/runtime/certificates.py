@@ -187,6 +187,14 @@ def alternative_name(name: str) -> x509.GeneralName:
     return x509.DNSName(ascii_name)
 
 
+def can_be_named(name: str) -> bool:
+    try:
+        alternative_name(name)
+    except CertificateError:
+        return False
+    return True
+
+
 def read_certificate(path: Path) -> x509.Certificate:
     """The first one of the file. Raises `CertificateError` if there is none."""
     try:

@@ -6,7 +6,7 @@
 | `catalog.db` | namespaces, entities, access rules, and which stores there are |
 | `store-0.db`, `store-1.db`, ... | the messaging stores |
 | `tls/` | the certificate of `--tls`, and the authority that signed it |
-| `root.key` | the key of the rule RootManageSharedAccessKey; only its owner can read it |
+| `root.key` | the keys of the rule RootManageSharedAccessKey; only its owner can read it |
 | `root.NAME.key` | the same of another namespace than the default one |
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from busway.cluster.root_key import KEY_BYTES, RootKeyError, root_key
+from busway.cluster.root_key import KEY_BYTES, RootKeyError, root_keys
 from busway.store.base import StoreUnavailable
 from busway.store.lockfile import ProcessLock
 
@@ -65,11 +65,11 @@ class DataFolder:
     def tls(self) -> Path:
         return self.path / "tls"
 
-    def root_key(self, namespace: str | None = None) -> str:
+    def root_keys(self, namespace: str | None = None) -> tuple[str, str | None]:
         """Made at first start, the same ever after; of the default namespace for None."""
         name = "root.key" if namespace is None else f"root.{namespace.lower()}.key"
         try:
-            return root_key(self.path / name, os.urandom(KEY_BYTES))
+            return root_keys(self.path / name, os.urandom(KEY_BYTES))
         except RootKeyError as error:
             raise StartError(str(error)) from error
         except OSError as error:

@@ -324,13 +324,13 @@ class Listener:
             await asyncio.wait_for(self._empty.wait(), wait_s)
         except TimeoutError:
             log.info("%d connections did not leave in time", len(self._wires))
+        for wire in list(self._wires):
+            wire.cut_off()
         # Only now: a WebSocket is a request that lasts as long as the connection in it.
         if self._http is not None and self._http.done():
             await self._http.result().close(wait_s)
         if self._tick_timer is not None:
             self._tick_timer.cancel()
-        for wire in list(self._wires):
-            wire.cut_off()
 
     @property
     def connection_count(self) -> int:

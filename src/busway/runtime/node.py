@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Awaitable
 from functools import partial
@@ -157,7 +156,7 @@ class Node:
 
         if settings.tls:
             assert self._folder is not None
-            names = [socket.gethostname()]
+            names = []
             if settings.host not in EVERYWHERE:
                 names.append(settings.host)
             for each in self._configuration.namespaces[1:]:

@@ -13,7 +13,6 @@ both planes of every SDK. This file owns a connection until that is known:
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -29,10 +28,9 @@ log = logging.getLogger(__name__)
 ACCEPTS_MAX = 64
 """Connections taken in a row before those who are there already get their turn."""
 REST_MS = 1_000
-"""How long nobody is accepted after the system had no room for one more."""
+"""How long nobody is accepted after the system could not, for want of files or memory mostly."""
 HTTP_READY_MS = 60_000
 """How much longer a client may wait for us while HTTP is made ready."""
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 TLS_RECORD = 0x16
 """How a TLS client begins: a record of the handshake (RFC 8446, 5.1)."""
@@ -173,8 +171,8 @@ class Arrival(asyncio.Protocol):
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self._entrance.expect_head(self, protocol)
+            transport.resume_reading()  # first: the protocol may have reasons to pause again
             self._hand_over(protocol)
-            transport.resume_reading()
 
     def _hand_over(self, protocol: asyncio.Protocol) -> None:
         transport, said = self._transport, self._said
@@ -300,8 +298,6 @@ class Entrance:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in EXHAUSTED:
-                    raise
                 log.error("nobody can be accepted for a moment: %s", error)
                 self.loop.remove_reader(door)
                 self._host.at(self._host.now_ms() + REST_MS, lambda: self._go_on(door))
@@ -318,7 +314,11 @@ class Entrance:
             accepted.close()
             return
         accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:  # some systems find out here that it has left already
+            accepted.close()
+            return
         arrival = Arrival(self, accepted, address)
         arrival.deadline_ms = self.deadline_ms()
         self._arrivals[arrival] = None

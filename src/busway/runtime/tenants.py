@@ -39,14 +39,16 @@ class Tenants:
         for catalog in self._catalogs:
             name = catalog.namespace.name
             wanted = self._declared.get(name_key(name))
-            key = (wanted and wanted.key) or self._own_key(name)
-            catalog.set_root_key(key)
-            self.keys[name] = key
+            keys = (wanted.key, None) if wanted and wanted.key else self._own_keys(name)
+            catalog.set_root_key(*keys)
+            self.keys[name] = keys[0]
 
     def furnish(self, now_ms: int) -> None:
-        """Access rules and entities; raises `ConfigError`."""
-        for each in self._declared.values():
-            catalog = self._catalogs.namespace(each.name)
+        """Access rules and entities; raises `ConfigError`, before anything is changed if it can."""
+        wanted = [(each, self._catalogs.namespace(each.name)) for each in self._declared.values()]
+        for each, catalog in wanted:
+            declared.check(each.entities, catalog)
+        for each, catalog in wanted:
             if each.access:
                 declared.apply_access(each.access, catalog, now_ms)
             declared.apply(each.entities, catalog, now_ms)
@@ -63,7 +65,7 @@ class Tenants:
         wanted = self._declared.get(name_key(name))
         return wanted.hosts[0] if wanted and wanted.hosts else f"{name}.{machine}"
 
-    def _own_key(self, name: str) -> str:
+    def _own_keys(self, name: str) -> tuple[str, str | None]:
         if self._folder is None:
-            return base64.b64encode(os.urandom(KEY_BYTES)).decode()
-        return self._folder.root_key(None if name == DEFAULT_NAMESPACE else name)
+            return base64.b64encode(os.urandom(KEY_BYTES)).decode(), None
+        return self._folder.root_keys(None if name == DEFAULT_NAMESPACE else name)

@@ -7,6 +7,7 @@ where TLS is on (D-33).
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,11 +64,14 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
 def own_certificate(folder: Path, names: list[str]) -> tuple[Path, Path]:
     """`--tls`: the certificate in the data folder, made or renewed where there is a need.
 
-    Raises `StartError`.
+    It is for the machine's own name as well, if that can be in a certificate. Raises `StartError`.
     """
     from busway.runtime import trust
-    from busway.runtime.certificates import CertificateError, CertificateFolder
+    from busway.runtime.certificates import CertificateError, CertificateFolder, can_be_named
 
+    machine = socket.gethostname()
+    if can_be_named(machine):
+        names = [*names, machine]
     files = CertificateFolder(folder)
     try:
         if not files.is_good_for(names):

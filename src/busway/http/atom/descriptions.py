@@ -67,15 +67,11 @@ def _read_count(text: str) -> int:
     return int(text)
 
 
-def _read_status(text: str) -> EntityStatus:
-    return EntityStatus(text)
-
-
 READERS: dict[Kind, Callable[[str], Any]] = {
     Kind.FLAG: read_flag,
     Kind.COUNT: _read_count,
     Kind.SPAN: parse_iso,
-    Kind.STATUS: _read_status,
+    Kind.STATUS: EntityStatus,
 }
 """Of texts that may be surrounded by spaces; the other kinds are texts themselves."""
 
@@ -300,7 +296,7 @@ def read(
     element: Element,
     description: Description[AnyEntity],
     names: Mapping[str, str],
-    now: Circumstances,
+    request: Circumstances,
     old: AnyEntity | None = None,
 ) -> AnyEntity:
     """The entity of these names that is described.
@@ -309,23 +305,22 @@ def read(
     change and for what the api-version of the request does not know.
     """
     there = children(element)
-    version = now.version
     values: dict[str, Any] = dict(names)
     for row in description.rows:
         if row.property is None:
             continue
         field, given = row.property.field, there.get(row.element)
-        if given is None or row.since > version:
-            if given is not None and row is MESSAGE_SIZE_ROW:
-                raise bad(f"{row.element} is not known before the api-version {row.since}.")
-            if old is not None and (row.since > version or not row.property.mutable):
-                values[field] = getattr(old, field)
-        else:
+        is_known = row.since <= request.version
+        if given is not None and is_known:
             values[field] = _value(row.property, row.element, given)
+        elif given is not None and row is MESSAGE_SIZE_ROW:
+            raise bad(f"{row.element} is not known before the api-version {row.since}.")
+        elif old is not None and not (is_known and row.property.mutable):
+            values[field] = getattr(old, field)
     if RULES in there and description.entity is not Subscription:
-        values["authorization_rules"] = read_access_rules(there[RULES], now.random)
+        values["authorization_rules"] = read_access_rules(there[RULES], request.random)
     if isinstance(old, Queue | Topic) and "max_size_mb" in values:
-        values["max_size_mb"] = _size_of_each(values["max_size_mb"], old, now.tier)
+        values["max_size_mb"] = _size_of_each(values["max_size_mb"], old, request.tier)
     return description.entity(**values)
 
 
@@ -337,8 +332,11 @@ def _value(row: Property, name: str, given: Element) -> Any:
     try:
         return read_text(text.strip())
     except ValueError:
-        hint = ", such as PT1M or P14D" if row.kind is Kind.SPAN else ""
+        hint = HINTS.get(row.kind, "")
         raise bad(f"{name} must be {row.kind.value}{hint}, and is '{text[:80]}'.") from None
+
+
+HINTS = {Kind.SPAN: " such as PT1M or P14D", Kind.STATUS: " such as Active or Disabled"}
 
 
 def _size_of_each(said_mb: int, old: Queue | Topic, tier: Tier) -> int:

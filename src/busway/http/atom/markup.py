@@ -38,7 +38,7 @@ def element(
     if isinstance(content, Markup):
         inner: str = content
     elif isinstance(content, str):
-        inner = escape(legal(content))
+        inner = content if content.isalnum() else escape(legal(content))
     else:
         inner = "".join(content)
     return Markup(f"<{start}>{inner}</{name}>" if inner else f"<{start} />")

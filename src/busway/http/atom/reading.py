@@ -24,8 +24,13 @@ DEPTH_MAX = 16
 """A parameter's value of a default rule is the deepest that there is, at 9."""
 
 
+DETAIL_MAX_CHARS = 500
+"""Of an error that repeats what a stranger wrote."""
+
+
 def bad(detail: str) -> BusError:
-    return BusError(ARGUMENT_ERROR, detail=detail)
+    shown = detail if len(detail) <= DETAIL_MAX_CHARS else f"{detail[:DETAIL_MAX_CHARS]}..."
+    return BusError(ARGUMENT_ERROR, detail=shown)
 
 
 class _BoundedBuilder(TreeBuilder):

@@ -65,15 +65,11 @@ class Visit:
 
     def entity_entry(self, entity: Entity, address: str, *, after_put: bool = False) -> Entry:
         shown = Shown(entity, look_at(self.call.gateway, entity), self.call.authority)
-        of_topic = isinstance(entity, Subscription)
-        return Entry(
-            address,
-            entity.name if isinstance(entity, Subscription) else entity.path,
-            entity.created_ms,
-            entity.updated_ms,
-            descriptions.write(shown, self.version, after_put=after_put),
-            author=None if of_topic else self.catalog.namespace.name,
-        )
+        content = descriptions.write(shown, self.version, after_put=after_put)
+        times = entity.created_ms, entity.updated_ms
+        if isinstance(entity, Subscription):
+            return Entry(address, entity.name, *times, content)
+        return Entry(address, entity.path, *times, content, self.catalog.namespace.name)
 
     def rule_entry(self, rule: Rule, address: str) -> Entry:
         content = service_element(RULE, write_rule(rule))
@@ -113,24 +109,24 @@ class QueueOrTopic:
 
     def create(self, description: Element) -> Queue | Topic:
         visit, names = self.visit, {"path": self.visit.call.target.path}
-        now = visit.circumstances()
+        request = visit.circumstances()
         if local_name(description) == TOPIC.element:
-            topic = descriptions.read(description, TOPIC, names, now)
+            topic = descriptions.read(description, TOPIC, names, request)
             return visit.catalog.create_topic(topic, visit.now_ms())
-        queue = descriptions.read(description, QUEUE, names, now)
+        queue = descriptions.read(description, QUEUE, names, request)
         check_destinations(visit.call, queue)
         return visit.catalog.create_queue(queue, visit.now_ms())
 
     def update(self, description: Element, old: Queue | Topic) -> Queue | Topic:
         visit, names = self.visit, {"path": old.path}
-        now = visit.circumstances()
+        request = visit.circumstances()
         wanted = local_name(description)
         if wanted != descriptions.DESCRIPTIONS[type(old)].element:
             raise bad(f"'{old.path}' is a {old.entity_type.lower()}, and {wanted} is for another.")
         if isinstance(old, Topic):
-            topic = descriptions.read(description, TOPIC, names, now, old)
+            topic = descriptions.read(description, TOPIC, names, request, old)
             return visit.catalog.update(topic, visit.now_ms())
-        queue = descriptions.read(description, QUEUE, names, now, old)
+        queue = descriptions.read(description, QUEUE, names, request, old)
         check_destinations(visit.call, queue, old)
         return visit.catalog.update(queue, visit.now_ms())
 
@@ -156,8 +152,8 @@ class OneSubscription:
     def create(self, description: Element) -> Subscription:
         visit, target = self.visit, self.visit.call.target
         names = {"topic": target.path, "name": target.subscription or ""}
-        now = visit.circumstances()
-        subscription = descriptions.read(description, SUBSCRIPTION, names, now)
+        request = visit.circumstances()
+        subscription = descriptions.read(description, SUBSCRIPTION, names, request)
         first = children(description).get(DEFAULT_RULE_DESCRIPTION)
         rules = None if first is None else [read_default_rule(first)]
         check_destinations(visit.call, subscription)
@@ -165,8 +161,8 @@ class OneSubscription:
 
     def update(self, description: Element, old: Subscription) -> Subscription:
         visit, names = self.visit, {"topic": old.topic, "name": old.name}
-        now = visit.circumstances()
-        subscription = descriptions.read(description, SUBSCRIPTION, names, now, old)
+        request = visit.circumstances()
+        subscription = descriptions.read(description, SUBSCRIPTION, names, request, old)
         check_destinations(visit.call, subscription, old)
         return visit.catalog.update(subscription, visit.now_ms())
 

@@ -150,8 +150,9 @@ class HeadReceiver:
             self._look(timeout_ms)
             return await self._outcome
         except asyncio.CancelledError:
-            if self._outcome.done() and not self._outcome.cancelled():
-                self.hand_back(self._outcome.result())
+            outcome = self._outcome
+            if outcome.done() and not outcome.cancelled() and outcome.exception() is None:
+                self.hand_back(outcome.result())
             raise
         finally:
             self._leave()

@@ -1,6 +1,7 @@
 package busway;
 
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.amqp.AmqpTransportType;
 import com.azure.messaging.servicebus.ServiceBusClientBuilder;
 import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
@@ -35,15 +36,20 @@ final class World implements AutoCloseable {
     }
 
     World(Flavour flavour, boolean crossEntity) {
+        this(flavour, "BUSWAY_CONNECTION_STRING", AmqpTransportType.AMQP);
+        if (crossEntity) {
+            builder.enableCrossEntityTransactions();
+        }
+    }
+
+    World(Flavour flavour, String connectionStringVariable, AmqpTransportType transport) {
         this.flavour = flavour;
         AmqpRetryOptions retries =
             new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(Duration.ofSeconds(20));
         builder = new ServiceBusClientBuilder()
-            .connectionString(System.getenv("BUSWAY_CONNECTION_STRING"))
+            .connectionString(System.getenv(connectionStringVariable))
+            .transportType(transport)
             .retryOptions(retries);
-        if (crossEntity) {
-            builder.enableCrossEntityTransactions();
-        }
     }
 
     boolean partitioned() {

@@ -1,0 +1,92 @@
+"""`busway token`: a shared access signature, for whoever talks HTTP without a client library."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from busway.remote.commands import USAGE_ERROR, VARIABLE, ConnectionString
+
+HELP = """Print a token for the header Authorization of HTTP requests.
+
+\b
+  busway token                          for everything, signed with the root key of ./data
+  busway token --entity orders --ttl 8h for one queue or topic and what is below it
+  curl -H "Authorization: $(busway token)" http://localhost:5300/orders/messages -d hello
+
+A token opens what the rule that signs it may do. The root rule may do everything: for less, give
+the connection string of a rule that has only the right to send, or to listen.
+"""
+DATA = "data"
+
+
+def add_to(app: typer.Typer, command: type[Any]) -> None:
+    app.command("token", cls=command, help=HELP)(token)
+
+
+def token(
+    entity: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Only for this queue or topic.  [default: the whole namespace]"
+        ),
+    ] = "",
+    ttl: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long it is valid.  [default: 1h]")
+    ] = "1h",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help=f"Data folder of the server, whose root key signs.  [default: {DATA}]",
+        ),
+    ] = None,
+    connection_string: ConnectionString = None,
+) -> None:
+    from busway.remote.client import RemoteError, RemoteServer
+
+    lasts_s = _seconds(ttl)
+    if connection_string is None and data is None:
+        connection_string = os.environ.get(VARIABLE)
+    try:
+        server = RemoteServer(connection_string or _of_folder(Path(data or DATA)))
+    except RemoteError as error:
+        _refuse(str(error))
+    print(server.token(entity.strip("/"), lasts_s))
+
+
+def _seconds(text: str) -> int:
+    from busway.model.durations import SECOND_MS, parse_duration
+
+    try:
+        span_ms = parse_duration(text)
+    except ValueError as error:
+        _refuse(f"--ttl: {error}.")
+    if span_ms is None or span_ms < SECOND_MS:
+        _refuse("--ttl must be a second or longer, and not unlimited: 30m, 8h, 7d.")
+    return span_ms // SECOND_MS
+
+
+def _of_folder(folder: Path) -> str:
+    from busway.cluster.root_key import RootKeyError, read
+    from busway.model.entities import ROOT_RULE_NAME
+
+    try:
+        key = read(folder / "root.key")
+    except RootKeyError as error:
+        _refuse(str(error))
+    except OSError as error:
+        _refuse(
+            f"The root key in the data folder {folder} cannot be read: {error.strerror}. Name the "
+            f"folder of the server with --data, or give its connection string in {VARIABLE}."
+        )
+    return f"Endpoint=sb://localhost/;SharedAccessKeyName={ROOT_RULE_NAME};SharedAccessKey={key}"
+
+
+def _refuse(text: str) -> NoReturn:
+    print(f"busway: {text}", file=sys.stderr)
+    sys.exit(USAGE_ERROR)
