@@ -26,7 +26,7 @@ from busway.store.base import (
     TransferMark,
     Update,
 )
-from busway.store.journal import JournalHead, JournalHold, JournalTrim
+from busway.store.journal import JOURNAL_ROW_BYTES, JournalHead, JournalHold, JournalTrim
 
 if TYPE_CHECKING:
     from busway.broker.duplicates import DuplicateHistory
@@ -258,25 +258,37 @@ class Stage:
             head.bytes -= step.bytes
             head.earliest_ms = step.earliest_ms
             batch.trims.append(JournalTrim(journal.main.slot, head.earliest))
+        by_journal: dict[Journal, list[Draft]] = {}
         for draft in self.journal:
-            journal = draft.journal
-            if journal.gone:
-                continue
-            head = self._heads.get(journal) or self._head_of(journal)
-            record = draft.record(
-                journal.main.slot, head.next_offset, self._carried_body(draft, batch)
-            )
-            if head.earliest == head.next_offset:
-                head.earliest_ms = record.time_ms
-            head.next_offset += 1
-            head.bytes += record.bytes
-            head.last_ms = record.time_ms
-            batch.journal.append(record)
+            drafts = by_journal.get(draft.journal)
+            if drafts is None:
+                by_journal[draft.journal] = [draft]
+            else:
+                drafts.append(draft)
+        for journal, drafts in by_journal.items():
+            if not journal.gone:
+                self._write_journal(journal, drafts, batch)
         for journal, hold in self.holds:
             self._head_of(journal)
             batch.holds.append(hold)
         for journal, head in self._heads.items():
             batch.journal_heads[journal.main.slot] = head
+
+    def _write_journal(self, journal: Journal, drafts: list[Draft], batch: Batch) -> None:
+        head, slot, records = self._head_of(journal), journal.main.slot, batch.journal
+        offset = head.next_offset
+        if head.earliest == offset:
+            head.earliest_ms = drafts[0].time_ms
+        for draft in drafts:
+            body_id = None
+            if draft.carried is not None:
+                body_id = self._carried_body(draft, draft.carried, batch)
+                head.bytes += draft.carried.size
+            records.append(draft.record(slot, offset, body_id))
+            offset += 1
+        head.next_offset = offset
+        head.bytes += JOURNAL_ROW_BYTES * len(drafts)
+        head.last_ms = drafts[-1].time_ms
 
     def _head_of(self, journal: Journal) -> JournalHead:
         head = self._heads.get(journal)
@@ -286,11 +298,10 @@ class Stage:
                 self._counters_of(journal.main)
         return head
 
-    def _carried_body(self, draft: Draft, batch: Batch) -> int | None:
+    def _carried_body(self, draft: Draft, message: Message, batch: Batch) -> int:
         """The body that an event carries, shared with its message if that can be (D-30)."""
-        message = draft.carried
-        if message is None or message.body_id is not None:
-            return None if message is None else message.body_id
+        if message.body_id is not None:
+            return message.body_id
         body_id = batch.number << BODY_SHIFT | len(batch.bodies)
         batch.bodies.append((body_id, message.bare))
         if not draft.moved:
