@@ -230,6 +230,10 @@ def check_reads(data: st.DataObject, owner: Owner, oracle: Oracle) -> None:
     now_ms = oracle.time_ms + data.draw(st.integers(0, 3))
     marks = store.read_duplicates(slot, after_digest, now_ms, rows)
     assert marks == oracle.duplicate_marks(slot, after_digest, now_ms)[:rows]
+    asked = data.draw(st.lists(DIGESTS, unique=True, max_size=5))
+    expected = {mark.digest: mark for mark in oracle.duplicate_marks(slot, b"", now_ms)}
+    found = store.find_duplicates(slot, asked, now_ms)
+    assert found == [expected[digest] for digest in asked if digest in expected]
 
 
 def check_opened(owner: Owner, oracle: Oracle, committed: int, counters: Counters) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from busway.broker.clockwork import Clockwork
 from busway.broker.commits import CommitWay, WayState
-from busway.broker.duplicates import DuplicateHistory
+from busway.broker.duplicates import DuplicateHistory, Duplicates
 from busway.broker.forwarding import Pump
 from busway.broker.intake import Intake
 from busway.broker.line import Line
@@ -48,7 +48,6 @@ from busway.model.errors import (
 from busway.model.message import Message, MessageState
 from busway.store.base import (
     Counters,
-    DuplicateMark,
     MessagingStore,
     Opened,
     StoreError,
@@ -109,7 +108,7 @@ class Broker:
         self._partitions: dict[tuple[int, int], Partition] = {}
         self._sub_queues: dict[SubQueueKey, SubQueue] = {}
         self._by_slot: dict[int, SubQueue] = {}
-        self._histories: dict[SubQueue, DuplicateHistory] = {}
+        self._duplicates = Duplicates(self)
         self._pumps: dict[SubQueue, Pump] = {}
         self._transfers: dict[tuple[int, TransferSource], int] = {}
         self._carried_out: dict[bytes, int] = {}
@@ -310,12 +309,7 @@ class Broker:
         self._transfers[slot, source] = number
 
     def duplicates(self, sub_queue: SubQueue) -> DuplicateHistory:
-        history = self._histories.get(sub_queue)
-        if history is None:
-            history = self._histories[sub_queue] = DuplicateHistory(sub_queue)
-            if not history.loaded:
-                self._load_history(history, sub_queue.slot, b"")
-        return history
+        return self._duplicates.history(sub_queue)
 
     def fetch(self, sub_queue: SubQueue, line: Line) -> None:
         slot, after, epoch = sub_queue.slot, line.window.cursor, self._epoch
@@ -392,7 +386,7 @@ class Broker:
     def dropped(self) -> None:
         """All locks are void, and nothing in memory is to be believed (D-3, D-5)."""
         sub_queues, pumps = list(self._sub_queues.values()), list(self._pumps.values())
-        histories = list(self._histories.values())
+        duplicates = self._duplicates
         self._forget_everything()
         self._clockwork.forget()
         for pump in pumps:
@@ -401,8 +395,7 @@ class Broker:
             sub_queue.finish_all()
             if sub_queue.sessions is not None:
                 sub_queue.sessions.void()
-        for history in histories:
-            history.give_up()  # once: the read that it waits for finds nobody any more
+        duplicates.give_up()  # once: what is read for them finds nobody any more
 
     def availability_changed(self) -> None:
         if self.available:
@@ -414,6 +407,7 @@ class Broker:
         else:
             for sub_queue in list(self._sub_queues.values()):
                 sub_queue.finish_all()
+            self._duplicates.give_up()  # nothing queues behind a store that is not well (D-8)
             if self.state is WayState.STOPPED:
                 for pump in self._pumps.values():
                     pump.stop()  # its messages are the next owner's to hand over (D-27)
@@ -429,7 +423,7 @@ class Broker:
         self._sub_queues.pop(sub_queue.key, None)
         self._by_slot.pop(sub_queue.slot, None)
         self._partitions.pop(sub_queue.key[:2], None)
-        self._histories.pop(sub_queue, None)
+        self._duplicates.forget(sub_queue)
         for line in sub_queue.lines:
             line.window.clear()  # its share of the budget is for others
         pump = self._pumps.pop(sub_queue, None)
@@ -470,24 +464,6 @@ class Broker:
             pump = self._pumps[sub_queue] = Pump(self, self._host, self.exchange, sub_queue)
             sub_queue.pump = pump
         return sub_queue
-
-    def _load_history(self, history: DuplicateHistory, slot: int, after: bytes) -> None:
-        """Page by page: a history may be long (D-13)."""
-        now_ms = self.now_ms()
-
-        def done(outcome: list[DuplicateMark] | BusError) -> None:
-            if isinstance(outcome, BusError):
-                self._histories = {
-                    key: each for key, each in self._histories.items() if each is not history
-                }
-                history.give_up()
-            elif outcome:
-                history.load(outcome)
-                self._load_history(history, slot, outcome[-1].digest)
-            else:
-                history.load_done()
-
-        self.read(lambda store: store.read_duplicates(slot, after, now_ms), done)
 
 
 def _nothing(_: BusError | None) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from busway.broker.duplicates import DuplicateHistory
 from busway.broker.intake import Intake
 from busway.broker.partition import Partition
 from busway.broker.seams import Replies, Settlement
@@ -170,10 +171,22 @@ class Transactions:
 
     def _waits_for_history(self, transaction: Transaction, again: Callable[[], None]) -> bool:
         scheduled = [(key, messages) for key, messages, _ in transaction.schedules]
+        by_key: dict[SubQueueKey, list[Message]] = {}
         for key, messages in (*transaction.sends, *scheduled):
+            by_key.setdefault(key, []).extend(messages)
+        passed: list[DuplicateHistory] = []
+        for key in sorted(by_key):  # in one order for all, so that no two wait for each other
             partition = self._owner.partition(key.incarnation, key.partition)
-            if self._intake.waits_for_history(partition, messages, again):
+            history = self._intake.history(partition, partition.entity)
+            if history is None:
+                continue
+            if history.waits(transaction, by_key[key], again):
+                for each in passed:
+                    each.hold(transaction)
                 return True
+            passed.append(history)
+            if history.is_trying(transaction):
+                again = history.go_on  # it has its place there until all of them let it through
         return False
 
     def _stage_transfer(self, stage: Stage, key: SubQueueKey, messages: list[Message]) -> None:

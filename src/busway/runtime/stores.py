@@ -64,6 +64,7 @@ class ExpectedStore:
         self.read_expiring = inner.read_expiring
         self.read_session_state = inner.read_session_state
         self.read_duplicates = inner.read_duplicates
+        self.find_duplicates = inner.find_duplicates
         self.free_bytes = inner.free_bytes
         self.close = inner.close
 

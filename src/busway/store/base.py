@@ -275,6 +275,11 @@ class MessagingStore(Protocol):
     ) -> list[DuplicateMark]:
         """Marks of a sub-queue that still count at `now_ms`, in the order of their digests."""
 
+    def find_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        """Those of these marks that are there and still count at `now_ms`, in the order asked."""
+
     def free_bytes(self) -> int | None:
         """Room left on the disk, None where there is no such limit (D-9)."""
 

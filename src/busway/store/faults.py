@@ -147,6 +147,12 @@ class FaultyStore:
         self._before_read()
         return self.inner.read_duplicates(slot, after_digest, now_ms, rows)
 
+    def find_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        self._before_read()
+        return self.inner.find_duplicates(slot, digests, now_ms)
+
     def free_bytes(self) -> int | None:
         self._before_read()
         return self.inner.free_bytes()

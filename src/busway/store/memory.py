@@ -361,6 +361,17 @@ class MemoryDisk:
         sub_queue = self._sub_queues.get(slot)
         return [] if sub_queue is None else sub_queue.duplicate_marks(slot, after, now_ms, rows)
 
+    def found_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        sub_queue = self._sub_queues.get(slot)
+        there = {} if sub_queue is None else sub_queue.duplicates
+        return [
+            DuplicateMark(slot, digest, there[digest])
+            for digest in digests
+            if there.get(digest, now_ms) > now_ms
+        ]
+
 
 class MemoryStore:
     """A `MessagingStore`: one owner's handle on a `MemoryDisk`."""
@@ -410,6 +421,11 @@ class MemoryStore:
     ) -> list[DuplicateMark]:
         disk = self._owned_disk()
         return disk.duplicate_marks(slot, after_digest, now_ms, min(rows, READ_ROWS_MAX))
+
+    def find_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        return self._owned_disk().found_duplicates(slot, digests, now_ms)
 
     def free_bytes(self) -> int | None:
         self._owned_disk()

@@ -365,6 +365,15 @@ class SqliteStore:
         except _ENGINE_ERRORS as error:
             raise self._unreadable(error) from error
 
+    def find_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        connection = self._owned_handle()
+        try:
+            return reads.find_duplicates(connection, slot, digests, now_ms)
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
+
     def free_bytes(self) -> int | None:
         """Room on the disk, without what the log will still need when it is copied, and with the
         file's own free pages: it never shrinks, so a broker that was full and then drained would

@@ -120,3 +120,15 @@ def read_duplicates(
 ) -> list[DuplicateMark]:
     asked = (slot, after_digest, now_ms, min(rows, READ_ROWS_MAX))
     return [DuplicateMark(*row) for row in connection.execute(schema.READ_DUPLICATES, asked)]
+
+
+def find_duplicates(
+    connection: sqlite3.Connection, slot: int, digests: Sequence[bytes], now_ms: int
+) -> list[DuplicateMark]:
+    """One look into the tree for each: that is what the mark's own insert costs as well."""
+    found: list[DuplicateMark] = []
+    for digest in digests:
+        row = connection.execute(schema.FIND_DUPLICATE, (slot, digest, now_ms)).fetchone()
+        if row is not None:
+            found.append(DuplicateMark(slot, digest, row[0]))
+    return found

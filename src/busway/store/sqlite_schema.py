@@ -296,6 +296,9 @@ READ_DUPLICATES: Final = (
     "SELECT slot, digest, until_ms FROM duplicates"
     " WHERE slot = ? AND digest > ? AND until_ms > ? ORDER BY digest LIMIT ?"
 )
+FIND_DUPLICATE: Final = (
+    "SELECT until_ms FROM duplicates WHERE slot = ? AND digest = ? AND until_ms > ?"
+)
 READ_TRANSFERS: Final = (
     "SELECT slot, source_incarnation, source_partition, number FROM transfers"
     " ORDER BY slot, source_incarnation, source_partition"
