@@ -6,7 +6,8 @@ puts one into a simulation, and a test holds the checkers to finding it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from busway.broker.broker import Broker
 from busway.broker.seams import (
@@ -21,6 +22,7 @@ from busway.broker.seams import (
     TransferSource,
 )
 from busway.broker.transactions import Transaction
+from busway.filters.rules import Copy, TopicRules
 from busway.model.errors import BusError
 from busway.model.message import Message
 from busway.store.base import SubQueueKey
@@ -127,6 +129,49 @@ class SessionsForAll(Broker):
         self.accept_session = accept_anyway
 
 
+class CancelUnheard(Broker):
+    """Says that a scheduled message is cancelled, and lets it come (against SCH-2)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+
+        def cancel(
+            key: SubQueueKey, numbers: Sequence[int], done: Callable[[BusError | None], None]
+        ) -> None:
+            done(None)
+
+        self.cancel_scheduled = cancel
+
+
+class StateUnheard(Broker):
+    """Says that a session's state is kept, and keeps the old one (against SES-10)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+
+        def set_state(lock: SessionLock, state: bytes | None, replies: Replies, tag: int) -> None:
+            replies.committed([tag])
+
+        self.set_session_state = set_state
+
+
+class _AllIn:
+    """Rules that let every message in everywhere."""
+
+    def __init__(self, rules: TopicRules) -> None:
+        self._rules = rules
+
+    def route(self, message: Message) -> list[Copy]:
+        return [Copy(subscription) for subscription in self._rules._subscriptions]
+
+
+class RulesIgnored(Broker):
+    """Gives every subscription a copy, whatever its rules say (against RUL-1)."""
+
+    def topic_rules(self, incarnation: int) -> TopicRules:
+        return cast(TopicRules, _AllIn(super().topic_rules(incarnation)))
+
+
 BUGS: dict[str, type[Broker]] = {
     "acknowledge-before-commit": AcknowledgeBeforeCommit,
     "return-without-counting": ReturnWithoutCounting,
@@ -134,7 +179,14 @@ BUGS: dict[str, type[Broker]] = {
     "forward-without-mark": ForwardWithoutMark,
     "transaction-in-parts": TransactionInParts,
     "sessions-for-all": SessionsForAll,
+    "cancel-unheard": CancelUnheard,
+    "state-unheard": StateUnheard,
+    "rules-ignored": RulesIgnored,
 }
 
-OF_FEATURES = {"forward-without-mark", "transaction-in-parts", "sessions-for-all"}
-"""Bugs that plain queues do not show."""
+OF_PLAIN_QUEUES = {
+    "acknowledge-before-commit",
+    "return-without-counting",
+    "complete-in-memory-only",
+}
+"""Bugs that need nothing else to be seen."""

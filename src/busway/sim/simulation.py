@@ -26,6 +26,7 @@ from busway.sim.direct_messages import Target, body_of
 from busway.sim.direct_receiver import DirectReceiver
 from busway.sim.history import History, QueueCreated, QueueDeleted, Violation
 from busway.sim.mistakes import mistakes_are_fatal
+from busway.sim.traits import Traits
 from busway.sim.troubles import Troubles
 from busway.sim.world import BrokerFactory, World, sub_queues_of
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -126,7 +127,7 @@ class Simulation:
     def body_of(self, key: SubQueueKey, message: Message) -> int:
         return body_of(message)
 
-    def copies_of(self, target: Target) -> Sequence[tuple[int, int]]:
+    def copies_of(self, target: Target, traits: Traits) -> Sequence[tuple[int, int]]:
         return [(target.incarnation, 0)]
 
     def scheduled(self, key: SubQueueKey, number: int, bodies: Sequence[int]) -> None:

@@ -7,13 +7,13 @@ and die with it. Tests of single behaviours use the same world with one store an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from busway.broker.broker import Broker
 from busway.broker.commits import WayState
 from busway.broker.seams import Entities, Host, StorePort
 from busway.cluster.catalog import Catalog, Change
-from busway.model.entities import Entity, Queue, Subscription, Topic
+from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
 from busway.sim.disk import LATENCY_MS, SimulatedDisk
 from busway.sim.exchange import SimulatedExchange
 from busway.sim.scheduler import Scheduler, SimulatedTimer
@@ -196,8 +196,11 @@ class World:
     def create_topic(self, description: Topic) -> Topic:
         return self.catalog.create_topic(description, self.now_ms())
 
-    def create_subscription(self, description: Subscription) -> Subscription:
-        return self.catalog.create_subscription(description, self.now_ms())
+    def create_subscription(
+        self, description: Subscription, rules: Sequence[Rule] | None = None
+    ) -> Subscription:
+        """With the default rule, unless others are given (RUL-1)."""
+        return self.catalog.create_subscription(description, self.now_ms(), rules)
 
     def delete_queue(self, queue: Queue) -> None:
         self.catalog.delete(queue.path, self.now_ms())
