@@ -20,7 +20,7 @@ from busway.amqp.performatives import (
 from busway.amqp.sections import encode_message
 from busway.amqp.session import Session
 from busway.amqp.types import Described, Symbol, Timestamp, ULong
-from busway.model.entities import EntityStatus
+from busway.model.entities import EntityStatus, SqlFilter
 from busway.model.message import partition_of
 from busway.store.faults import CommitOutcome
 from tests.gateway.world import (
@@ -297,6 +297,33 @@ def test_a_session_s_messages_in_a_transaction(
     assert isinstance(txn.send(sender, message("out", session_id="a")), Accepted)
     txn.commit()
     assert receiver.bodies == ["in", "out"]
+
+
+def test_a_send_that_is_too_large_ends_its_transaction(
+    client: Client, control: Control, queue: str
+) -> None:
+    """TXN-6: a client that does not look at the answer must not lose it unseen."""
+    sender = client.sender(queue)
+    txn = control.declare()
+    txn.send(sender, message("a", partition_key="k"))
+    too_large = txn.send(sender, message("b", partition_key="k", size=300_000))
+    assert condition(too_large) == "amqp:link:message-size-exceeded"
+    txn.is_doomed()
+    assert client.receiver(queue, credit=10).deliveries == []
+
+
+def test_a_settlement_of_what_is_settled_already_ends_its_transaction(
+    client: Client, control: Control, queue: str
+) -> None:
+    """TXN-6: of two transactions with the same message, only one is carried out."""
+    client.sender(queue).fill(1)
+    receiver = client.receiver(queue, credit=1)
+    first, second = control.declare(), control.declare()
+    assert isinstance(first.settle(receiver, receiver.deliveries, Accepted()), Accepted)
+    refused = second.settle(receiver, receiver.deliveries, Modified(delivery_failed=True))
+    assert condition(refused) == "com.microsoft:message-lock-lost"
+    second.is_doomed()
+    first.commit()
 
 
 # --- One partition, one key ----------------------------------------------------------------------
@@ -591,6 +618,40 @@ def test_rules_change_with_a_transaction_on_a_conventional_topic(
         assert [rule.name for rule in world.catalog.rules(subscription)] == ["$Default"]
         assert isinstance(txn.discharge(fail=fail), Accepted)
     assert [rule.name for rule in world.catalog.rules(subscription)] == ["r"]  # D-28
+
+
+def test_a_rule_can_be_replaced_in_one_transaction(
+    world: World, client: Client, control: Control
+) -> None:
+    """D-28: what comes later in a transaction sees what came before."""
+    world.topic("news")
+    subscription = world.subscription("news", "s")
+    requests = client.requests(f"{subscription.path}/$management")
+    txn = control.declare()
+    requests.state = txn.state
+    described = {"sql-filter": {"expression": "1=0"}}
+    replace = {"rule_name": "$Default", "rule_description": described}
+    assert requests.manage("remove-rule", rule_name="$default") == (200, {})
+    assert requests.manage("add-rule", **replace) == (200, {})
+    txn.commit()
+    (rule,) = world.catalog.rules(subscription)
+    assert rule.filter == SqlFilter("1=0")
+
+
+def test_a_rule_cannot_be_added_or_removed_twice_in_one_transaction(
+    world: World, client: Client, control: Control
+) -> None:
+    world.topic("news")
+    requests = client.requests(f"{world.subscription('news', 's').path}/$management")
+    described = {"sql-filter": {"expression": "1=0"}}
+    for call, status in (
+        (("add-rule", {"rule_name": "r", "rule_description": described}), 409),
+        (("remove-rule", {"rule_name": "$Default"}), 404),
+    ):
+        operation, arguments = call
+        requests.state = control.declare().state
+        assert requests.manage(operation, **arguments)[0] == 200
+        assert requests.manage(operation, **arguments)[0] == status
 
 
 def test_rules_of_a_partitioned_topic_do_not_change_in_a_transaction(
