@@ -418,6 +418,20 @@ class TestTransactions:
         owner.commit(time_ms=7)
         assert list(owner.store.open().transactions) == [TransactionMark(b"t", 8)]
 
+    def test_one_with_orders_is_kept_until_one_without_takes_its_place(
+        self, owner: Owner, new_handle: NewHandle
+    ) -> None:
+        """D-28: whatever the time."""
+        ordering = TransactionMark(b"t", 3, b"rules")
+        owner.commit(transactions=[ordering, TransactionMark(b"u", 3)])
+        for time_ms in (100, 5_000, 100_000):
+            owner.commit(time_ms=time_ms)
+        again = Owner(new_handle())
+        assert list(again.opened.transactions) == [ordering]
+        again.commit(transactions=[ordering._replace(orders=None)], time_ms=200_000)
+        again.commit(time_ms=300_000)
+        assert list(new_handle().open().transactions) == []
+
 
 class TestPurging:
     def test_sessions_and_marks_go_with_their_sub_queue(

@@ -49,7 +49,7 @@ class Oracle:
         self.states: dict[tuple[int, str], tuple[bytes, int]] = {}
         self.duplicates: dict[tuple[int, bytes], int] = {}
         self.transfers: dict[tuple[int, int, int], int] = {}
-        self.transactions: dict[bytes, int] = {}
+        self.transactions: dict[bytes, TransactionMark] = {}
 
     def page(
         self, slot: int, after: int, state: MessageState | None, session_id: str | None
@@ -93,9 +93,9 @@ class Oracle:
 
     def transaction_marks(self) -> list[TransactionMark]:
         return sorted(
-            TransactionMark(id_, until_ms)
-            for id_, until_ms in self.transactions.items()
-            if until_ms > self.time_ms
+            mark
+            for mark in self.transactions.values()
+            if mark.until_ms > self.time_ms or mark.orders is not None
         )
 
 
@@ -201,8 +201,9 @@ def draw_marks(data: st.DataObject, oracle: Oracle, batch: dict[str, Any]) -> No
     oracle.transfers.update({mark[:3]: mark.number for mark in transfers})
     batch["transfers"] = transfers
     ids = st.binary(min_size=1, max_size=1)
-    transactions = data.draw(st.lists(st.builds(TransactionMark, ids, untils), max_size=3))
-    oracle.transactions.update(transactions)
+    orders = st.none() | st.binary(max_size=3)
+    transactions = data.draw(st.lists(st.builds(TransactionMark, ids, untils, orders), max_size=3))
+    oracle.transactions.update({mark.transaction_id: mark for mark in transactions})
     batch["transactions"] = transactions
 
 

@@ -18,6 +18,7 @@ from busway.broker.intake import Intake
 from busway.broker.line import Line
 from busway.broker.locks import TokenMint
 from busway.broker.lookups import Lookups
+from busway.broker.orders import Orders
 from busway.broker.partition import Partition
 from busway.broker.purge import Purge
 from busway.broker.seams import (
@@ -81,7 +82,8 @@ class Broker:
         self._way = CommitWay(port, host, self)
         self._clockwork = Clockwork(self, host)
         self._intake = Intake(self)
-        self._transactions = Transactions(self, self._intake)
+        self._orders = Orders(self, host, entities)
+        self._transactions = Transactions(self, self._intake, self._orders)
         lookups = Lookups(self)
         self.peek = lookups.peek
         self.receive_deferred = lookups.receive_deferred
@@ -382,6 +384,7 @@ class Broker:
             self._transfers[mark.slot, source] = mark.number
         for transaction in opened.transactions:
             self._carried_out[transaction.transaction_id] = transaction.until_ms
+        self._orders.opened(opened.transactions)
 
     def dropped(self) -> None:
         """All locks are void, and nothing in memory is to be believed (D-3, D-5)."""
@@ -408,6 +411,8 @@ class Broker:
             for sub_queue in list(self._sub_queues.values()):
                 sub_queue.finish_all()
             self._duplicates.give_up()  # nothing queues behind a store that is not well (D-8)
+            if self.state is WayState.FENCED:
+                self._orders.stop()
             if self.state is WayState.STOPPED:
                 for pump in self._pumps.values():
                     pump.stop()  # its messages are the next owner's to hand over (D-27)

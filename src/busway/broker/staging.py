@@ -151,6 +151,10 @@ class Stage:
         self.records += 1
         self.bytes += len(state or b"")
 
+    def mark_transaction(self, mark: TransactionMark) -> None:
+        self.transactions.append(mark)
+        self.records += 1
+
     def purge(self, slot: int) -> None:
         self.purges.append(slot)
         self.records += 1

@@ -114,10 +114,15 @@ class TransferMark(NamedTuple):
 
 
 class TransactionMark(NamedTuple):
-    """A transaction that was carried out, kept for a while so that none is carried out twice."""
+    """A transaction that was carried out, kept for a while so that none is carried out twice.
+
+    One with `orders` is kept, whatever the time, until a mark without takes its place.
+    """
 
     transaction_id: bytes
     until_ms: int
+    orders: bytes | None = None
+    """What it wants done in the catalog, and nobody has confirmed yet (D-28)."""
 
 
 @dataclass(frozen=True, slots=True)

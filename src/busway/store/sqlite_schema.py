@@ -18,7 +18,7 @@ from busway.model.message import PARTITION_SHIFT, Message, MessageState
 APPLICATION_ID: Final = 0x42757377
 """'Busw': tells a file of ours from any other SQLite database."""
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 
 COUNTER_BITS: Final = 44
 SLOT_BITS: Final = 19
@@ -139,9 +139,10 @@ CREATE TABLE transfers (
 ) WITHOUT ROWID;
 CREATE TABLE transactions (
     id BLOB PRIMARY KEY,
-    until_ms INTEGER NOT NULL
+    until_ms INTEGER NOT NULL,
+    orders BLOB
 ) WITHOUT ROWID;
-CREATE INDEX transactions_over ON transactions (until_ms);
+CREATE INDEX transactions_over ON transactions (until_ms) WHERE orders IS NULL;
 COMMIT;
 """
 # What indexes look at comes first in a row, and what is large last: SQLite finds a column by
@@ -309,15 +310,17 @@ MARK_TRANSFER: Final = (
     " DO UPDATE SET number = excluded.number"
 )
 READ_TRANSACTIONS: Final = (
-    "SELECT id, until_ms FROM transactions WHERE until_ms > (SELECT time_ms FROM store) ORDER BY id"
+    "SELECT id, until_ms, orders FROM transactions"
+    " WHERE until_ms > (SELECT time_ms FROM store) OR orders IS NOT NULL ORDER BY id"
 )
 MARK_TRANSACTION: Final = (
-    "INSERT INTO transactions VALUES (?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms"
+    "INSERT INTO transactions VALUES (?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms, orders = excluded.orders"
 )
 FORGET_TRANSACTIONS: Final = (
     "DELETE FROM transactions WHERE id IN"
-    " (SELECT id FROM transactions WHERE until_ms <= ? ORDER BY until_ms LIMIT ?)"
+    " (SELECT id FROM transactions WHERE until_ms <= ? AND orders IS NULL"
+    " ORDER BY until_ms LIMIT ?)"
 )
 
 # --- purging (D-16) ------------------------------------------------------------------------------
