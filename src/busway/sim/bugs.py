@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from busway.broker.broker import Broker
+from busway.broker.intake import Intake
+from busway.broker.partition import Partition
 from busway.broker.seams import (
     Entities,
     Host,
@@ -23,6 +25,7 @@ from busway.broker.seams import (
 )
 from busway.broker.transactions import Transaction
 from busway.filters.rules import Copy, TopicRules
+from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.message import Message
 from busway.store.base import SubQueueKey
@@ -172,6 +175,40 @@ class RulesIgnored(Broker):
         return cast(TopicRules, _AllIn(super().topic_rules(incarnation)))
 
 
+class _Boundless(Intake):
+    def check_room(self, partition: Partition, entity: Entity, size: int) -> None:
+        pass
+
+
+class QuotaForgotten(Broker):
+    """Takes what does not fit (against LIM-4)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+        self._intake = _Boundless(self)
+
+
+class _NeverFreed(Intake):
+    """Counts everything that it ever took."""
+
+    def __init__(self, owner: Broker) -> None:
+        super().__init__(owner)
+        self._ever: dict[Partition, int] = {}
+
+    def check_room(self, partition: Partition, entity: Entity, size: int) -> None:
+        taken = self._ever.get(partition, 0)
+        super().check_room(partition, entity, taken - partition.tally.total + size)
+        self._ever[partition] = taken + size
+
+
+class QuotaKept(Broker):
+    """Refuses what fits, once it was full: nothing is taken off when it goes (against LIM-4)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+        self._intake = _NeverFreed(self)
+
+
 BUGS: dict[str, type[Broker]] = {
     "acknowledge-before-commit": AcknowledgeBeforeCommit,
     "return-without-counting": ReturnWithoutCounting,
@@ -182,6 +219,8 @@ BUGS: dict[str, type[Broker]] = {
     "cancel-unheard": CancelUnheard,
     "state-unheard": StateUnheard,
     "rules-ignored": RulesIgnored,
+    "quota-forgotten": QuotaForgotten,
+    "quota-kept": QuotaKept,
 }
 
 OF_PLAIN_QUEUES = {
@@ -190,3 +229,6 @@ OF_PLAIN_QUEUES = {
     "complete-in-memory-only",
 }
 """Bugs that need nothing else to be seen."""
+
+OF_QUOTAS = {"quota-forgotten", "quota-kept"}
+"""Bugs that need an entity that is soon full."""

@@ -88,6 +88,9 @@ class Setting(Protocol):
         """What is sent there becomes a copy in each of these incarnations, its body higher by so
         much: of a queue, itself; of a topic, one for each subscription that wants it."""
 
+    def higher(self, incarnation: int) -> int:
+        """By how much the bodies of what is there are above those that were sent."""
+
     def scheduled(self, key: SubQueueKey, number: int, bodies: Sequence[int]) -> None:
         """A message waits for its time, and may be cancelled by this number."""
 

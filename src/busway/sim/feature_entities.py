@@ -40,6 +40,16 @@ def some_queue(random: Random, path: str, below: Sequence[str]) -> Queue:
     )
 
 
+def short_queue(random: Random, path: str) -> Queue:
+    """Messages stay, and come back: nothing in it expires, and it forwards nothing."""
+    return Queue(
+        path=path,
+        enable_partitioning=random.randrange(2) == 0,
+        lock_duration_ms=random.choice((5_000, LOCK_DURATION_MAX_MS)),
+        max_delivery_count=random.choice((2, 10)),
+    )
+
+
 def some_topic(random: Random) -> Topic:
     return Topic(
         path="topic",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from busway.model.entities import EntityStatus, Queue, Rule, Subscription, Topic
-from busway.model.message import Message, MessageState
+from busway.model.message import MessageState
 from busway.sim import habits
 from busway.sim.checkers.at_rest import rows_of
 from busway.sim.checkers.dead_letters import DeadLetters
@@ -23,7 +23,7 @@ from busway.sim.checkers.session_states import SessionStates
 from busway.sim.checkers.sessions import Sessions
 from busway.sim.checkers.transactions import Transactions
 from busway.sim.direct import Outgoing, Transactor
-from busway.sim.direct_messages import Target, body_of
+from busway.sim.direct_messages import Target
 from busway.sim.direct_receiver import DirectReceiver
 from busway.sim.direct_session import DirectSessionReceiver
 from busway.sim.direct_transactions import DirectTransactor, Part
@@ -157,8 +157,8 @@ class FeaturesSimulation(Simulation):
     def transactor(self) -> Transactor | None:
         return self._transactor
 
-    def body_of(self, key: SubQueueKey, message: Message) -> int:
-        return body_of(message) + self._higher.get(key.incarnation, 0)
+    def higher(self, incarnation: int) -> int:
+        return self._higher.get(incarnation, 0)
 
     def copies_of(self, target: Target, traits: Traits) -> Sequence[tuple[int, int]]:
         if isinstance(target, Queue):

@@ -125,10 +125,13 @@ class Simulation:
         return None
 
     def body_of(self, key: SubQueueKey, message: Message) -> int:
-        return body_of(message)
+        return body_of(message) + self.higher(key.incarnation)
 
     def copies_of(self, target: Target, traits: Traits) -> Sequence[tuple[int, int]]:
         return [(target.incarnation, 0)]
+
+    def higher(self, incarnation: int) -> int:
+        return 0
 
     def scheduled(self, key: SubQueueKey, number: int, bodies: Sequence[int]) -> None:
         raise AssertionError("nobody schedules here")
