@@ -24,7 +24,6 @@ from busway.model.errors import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
     RECEIVE_DISABLED,
-    RECEIVERS_EXCEEDED,
     SEND_DISABLED,
     SEND_TO_SUB_QUEUE,
     SESSION_NOT_ALLOWED,
@@ -32,7 +31,7 @@ from busway.model.errors import (
     BusError,
     ErrorKind,
 )
-from busway.model.limits import KIB, RECEIVES_PER_ENTITY_MAX, TIERS
+from busway.model.limits import KIB, TIERS
 from busway.model.names import Address, SubQueueKind, parse_address
 
 if TYPE_CHECKING:
@@ -141,6 +140,7 @@ def _attach_receiver(connection: GatewayConnection, link: Link, address: Address
         if not entity.status.can_receive:
             raise _disabled(connection, entity, address, RECEIVE_DISABLED)
         _check_forwarding(entity, address)
+    connection.gateway.receivers.check(entity, connection.uri(address))
     wish = wish_of(link)
     delete = link.snd_settle_mode == 1
     if _needs_session(entity, address):
@@ -151,10 +151,6 @@ def _attach_receiver(connection: GatewayConnection, link: Link, address: Address
     if wish is not None:
         raise BusError(SESSION_NOT_ALLOWED)
     fan_in = connection.gateway.fan_in(entity, address.sub_queue)
-    if len(fan_in.links) >= RECEIVES_PER_ENTITY_MAX:  # LIM-10
-        raise BusError(
-            RECEIVERS_EXCEEDED, uri=connection.uri(address), limit=RECEIVES_PER_ENTITY_MAX
-        )
     receiver = ReceiverEndpoint(connection, link, entity, address, fan_in, delete=delete)
     connection.keep(receiver)
     link.accept()

@@ -22,6 +22,7 @@ from busway.gateway.connection import GatewayConnection, Peer
 from busway.gateway.fanin import FanIn
 from busway.gateway.idle_entities import IdleEntities
 from busway.gateway.management import ManagementService
+from busway.gateway.receiver_counts import ReceiverCounts
 from busway.gateway.requests import Request
 from busway.gateway.router import Owner, Router
 from busway.gateway.sender import SenderEndpoint
@@ -90,6 +91,7 @@ class Gateway:
         self.management = ManagementService(self)
         self.sessions = SessionWaits(self)
         self.idle = IdleEntities(self)
+        self.receivers = ReceiverCounts()
         self.connections: dict[GatewayConnection, None] = {}
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
         self._due: list[Due] = []
