@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from busway.amqp.sections import encode_message
 from busway.amqp.session import Session
 from busway.amqp.types import Described, Symbol, Timestamp, ULong
 from busway.model.entities import EntityStatus, SqlFilter
+from busway.model.limits import Tier
 from busway.model.message import partition_of
 from busway.store.faults import CommitOutcome
 from tests.gateway.world import (
@@ -670,3 +672,13 @@ def test_a_peek_is_no_part_of_a_transaction(client: Client, control: Control, qu
     requests.state = control.declare().state
     peek = {"from_sequence_number": 0, "message_count": 5}
     assert requests.manage("peek-message", **peek)[0] == 400  # TXN-1
+
+
+def test_txn_7_the_basic_tier_has_no_transactions(world: World) -> None:
+    catalog = world.catalog
+    catalog._namespace = replace(catalog._namespace, tier=Tier.BASIC)
+    client = world.connect()
+    refusal = client.refusal(Control(client).link)
+    assert refusal is not None
+    assert refusal.condition == "amqp:not-implemented"
+    assert "transaction coordinator" in (refusal.description or "")

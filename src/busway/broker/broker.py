@@ -89,7 +89,7 @@ class Broker:
         self.receive_deferred = lookups.receive_deferred
         self.cancel_scheduled = lookups.cancel_scheduled
         self.delete_batch = lookups.delete_batch
-        sessions = SessionCommands(self)
+        sessions = SessionCommands(self, self._intake)
         self.accept_session = sessions.accept
         self.leave_session = sessions.leave
         self.renew_session = sessions.renew
