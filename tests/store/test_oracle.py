@@ -76,13 +76,22 @@ class Oracle:
 
     def session_records(self) -> list[SessionRecord]:
         records = []
-        for slot, session_id in sorted(self.active.keys() | self.states.keys()):
+        for slot, session_id in sorted(self.active.keys() | self.states.keys(), key=self._age):
             state = self.states.get((slot, session_id))
             active = self.active.get((slot, session_id), 0)
             if active or state:
                 updated_ms, size = (state[1], len(state[0])) if state else (None, 0)
                 records.append(SessionRecord(slot, session_id, active, updated_ms, size))
         return records
+
+    def _age(self, session: tuple[int, str]) -> tuple[int, float, str]:
+        slot, session_id = session
+        numbers = [
+            row.number
+            for (its_slot, _), row in self.rows.items()
+            if (its_slot, row.session_id, row.state) == (slot, session_id, MessageState.ACTIVE)
+        ]
+        return slot, min(numbers, default=float("inf")), session_id
 
     def duplicate_marks(self, slot: int, after: bytes, now_ms: int) -> list[DuplicateMark]:
         return sorted(

@@ -213,6 +213,7 @@ class Opened:
     """The largest `Batch.time_ms` ever committed."""
     sub_queues: Sequence[SubQueueRecord]
     sessions: Sequence[SessionRecord] = ()
+    """By slot, in the order of their first active messages, then those without, by id (SES-7)."""
     transfers: Sequence[TransferMark] = ()
     transactions: Sequence[TransactionMark] = ()
 

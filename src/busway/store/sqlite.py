@@ -35,7 +35,6 @@ from busway.store.base import (
     Expiring,
     ExpiryPage,
     Opened,
-    SessionRecord,
     StoreError,
     StoreFenced,
     StoreUnavailable,
@@ -200,7 +199,7 @@ class SqliteStore:
                 schema.READ_SUB_QUEUES
             )
         ]
-        sessions = [SessionRecord(*row) for row in connection.execute(schema.READ_SESSIONS)]
+        sessions = reads.read_sessions(connection)
         transfers = [TransferMark(*row) for row in connection.execute(schema.READ_TRANSFERS)]
         transactions = [
             TransactionMark(*row) for row in connection.execute(schema.READ_TRANSACTIONS)

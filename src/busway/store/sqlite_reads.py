@@ -12,7 +12,7 @@ from heapq import merge
 
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
 from busway.store import sqlite_schema as schema
-from busway.store.base import READ_ROWS_MAX, DuplicateMark, Expiring, ExpiryPage
+from busway.store.base import READ_ROWS_MAX, DuplicateMark, Expiring, ExpiryPage, SessionRecord
 
 
 def read_page(
@@ -108,6 +108,13 @@ def read_expiring(
         slot, counter = place >> schema.COUNTER_BITS, place & schema.ROW_COUNTER_MASK
         due.append(Expiring(expires_ms, slot, partitions[slot] << PARTITION_SHIFT | counter))
     return ExpiryPage(due, None)
+
+
+def read_sessions(connection: sqlite3.Connection) -> list[SessionRecord]:
+    """A sub-queue's in the order of their first messages, then those that have none."""
+    rows = connection.execute(schema.READ_SESSIONS).fetchall()
+    rows.sort(key=lambda row: (row[0], row[-1] is None, row[-1] or 0))
+    return [SessionRecord(*row[:-1]) for row in rows]
 
 
 def read_session_state(connection: sqlite3.Connection, slot: int, session_id: str) -> bytes | None:

@@ -259,9 +259,14 @@ RELEASE_BODY: Final = (
 # --- sessions ------------------------------------------------------------------------------------
 
 READ_SESSIONS: Final = (
-    "SELECT slot, session_id, active, updated_ms, state_bytes FROM sessions"
-    " ORDER BY slot, session_id"
+    "SELECT slot, session_id, active, updated_ms, state_bytes,"
+    " (SELECT id FROM messages INDEXED BY in_session"
+    " WHERE messages.session_id = sessions.session_id"
+    f" AND id BETWEEN (slot << {COUNTER_BITS}) AND ((slot << {COUNTER_BITS}) | {ROW_COUNTER_MASK})"
+    " ORDER BY id LIMIT 1)"
+    " FROM sessions ORDER BY slot, session_id"
 )
+"""The last column is where its first active message lies: one look into an index for each."""
 READ_SESSION_STATE: Final = "SELECT state FROM session_states WHERE slot = ? AND session_id = ?"
 COUNT_SESSION: Final = (
     "INSERT INTO sessions VALUES (?, ?, ?, NULL, 0)"
