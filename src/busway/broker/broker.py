@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from busway.broker.clockwork import Clockwork
 from busway.broker.commits import CommitWay, WayState
+from busway.broker.diversion import Diversion
 from busway.broker.duplicates import DuplicateHistory, Duplicates
 from busway.broker.forwarding import Pump
 from busway.broker.intake import Intake
@@ -111,7 +112,7 @@ class Broker:
         self._sub_queues: dict[SubQueueKey, SubQueue] = {}
         self._by_slot: dict[int, SubQueue] = {}
         self._duplicates = Duplicates(self)
-        self._pumps: dict[SubQueue, Pump] = {}
+        self._pumps: dict[SubQueue, Pump | Diversion] = {}
         self._transfers: dict[tuple[int, TransferSource], int] = {}
         self._carried_out: dict[bytes, int] = {}
         self._budget = WindowBudget(WINDOWS_BYTES_MAX)
@@ -234,6 +235,11 @@ class Broker:
         if found is None:
             return {}
         return {kind: each.committed.copy() for kind, each in found.sub_queues.items()}
+
+    def entity_changed(self, incarnation: int) -> None:
+        """Its description has changed: what it holds may have to be forwarded from now on."""
+        for sub_queue in self.sub_queues_of(incarnation):
+            sub_queue.wake()
 
     def purge(self, incarnation: int, done: Callable[[], None]) -> None:
         """Forget a deleted entity's messages in small steps; `done` when none are left (D-16)."""
@@ -466,8 +472,11 @@ class Broker:
         self._sub_queues[key] = sub_queue
         self._by_slot[slot] = sub_queue
         if key.kind is SubQueueKind.TRANSFER and self.exchange is not None:
-            pump = self._pumps[sub_queue] = Pump(self, self._host, self.exchange, sub_queue)
-            sub_queue.pump = pump
+            sub_queue.pump = self._pumps[sub_queue] = Pump(
+                self, self._host, self.exchange, sub_queue
+            )
+        elif key.kind is SubQueueKind.MAIN and not has_sessions:
+            sub_queue.pump = self._pumps[sub_queue] = Diversion(self, self._host, sub_queue)
         return sub_queue
 
 

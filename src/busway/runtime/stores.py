@@ -153,6 +153,8 @@ def _start(store: NodeStore, catalog: Catalog) -> None:
     def entity_changed(change: Change) -> None:
         if change.after is None:
             _purge(store, catalog)
+        elif change.before is not None:
+            store.broker.entity_changed(change.after.incarnation)
 
     store.broker.on_availability = changed
     catalog.listen(entity_changed)
