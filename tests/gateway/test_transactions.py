@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -21,7 +22,7 @@ from busway.amqp.performatives import (
 from busway.amqp.sections import encode_message
 from busway.amqp.session import Session
 from busway.amqp.types import Described, Symbol, Timestamp, ULong
-from busway.model.entities import EntityStatus, SqlFilter
+from busway.model.entities import EntityStatus, Queue, SqlFilter
 from busway.model.limits import Tier
 from busway.model.message import partition_of
 from busway.store.faults import CommitOutcome
@@ -548,6 +549,60 @@ def test_what_cannot_be_transferred_is_a_transfer_dead_letter(world: World, clie
     assert dead.bodies == ["lost"]  # FWD-5
     world.catalog.delete("out")
     assert condition(via.send(message("nowhere"))) == "amqp:not-found"
+
+
+def test_fwd_5_a_full_destination_is_an_error_for_who_sends_via(
+    world: World, client: Client
+) -> None:
+    """And nothing of it is in a dead-letter queue."""
+    world.queue("in")
+    world.queue("out")
+    client.sender("out").fill(1)
+    via = client.sender("in", "via", properties={VIA: "out"})
+    with patch.object(Queue, "max_size_bytes", 200):
+        refused = via.send(message("x" * 200))
+        assert condition(refused) == "amqp:resource-limit-exceeded"
+    world.settle(for_ms=1_000)
+    assert client.receiver("in/$Transfer/$DeadLetterQueue", "tdlq", credit=5).bodies == []
+    assert client.receiver("in/$DeadLetterQueue", "dlq", credit=5).bodies == []
+    assert isinstance(via.send(message("fits")), Accepted)
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_fwd_5_a_full_destination_rolls_a_transaction_back(
+    world: World, client: Client, control: Control, partitioned: bool
+) -> None:
+    """D-28: quotas are looked at when it is discharged. What it settled is still there."""
+    world.queue("in")
+    world.queue("out", enable_partitioning=partitioned)
+    client.sender("in").fill(1)
+    receiver = client.receiver("in", credit=1)
+    via = client.sender("in", "via", properties={VIA: "out"})
+    txn = control.declare()
+    txn.settle(receiver, receiver.deliveries, Accepted())
+    assert isinstance(txn.send(via, message("x" * 300, partition_key="k")), Accepted)
+    with patch.object(Queue, "max_size_bytes", 200):
+        client.sender("out", "fills it").send(message("y" * 100, partition_key="k"))
+        outcome = txn.discharge()
+    assert condition(outcome) == "amqp:transaction:rollback"
+    assert "The maximum entity size has been reached" in outcome.error.description
+    world.settle(for_ms=1_000)
+    requests = client.requests("in/$management")
+    status, _ = requests.manage("peek-message", from_sequence_number=0, message_count=5)
+    assert status == 200
+
+
+def test_fwd_5_a_destination_that_was_deleted_rolls_a_transaction_back(
+    world: World, client: Client, control: Control
+) -> None:
+    world.queue("in")
+    world.queue("out")
+    via = client.sender("in", "via", properties={VIA: "out"})
+    txn = control.declare()
+    assert isinstance(txn.send(via, message("x")), Accepted)
+    world.catalog.delete("out")
+    assert condition(txn.discharge()) == "amqp:transaction:rollback"
+    assert client.receiver("in/$Transfer/$DeadLetterQueue", "tdlq", credit=5).bodies == []
 
 
 def test_send_via_takes_the_right_to_send_to_both(world: World) -> None:

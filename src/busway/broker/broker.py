@@ -89,6 +89,7 @@ class Broker:
         self.peek = lookups.peek
         self.receive_deferred = lookups.receive_deferred
         self.cancel_scheduled = lookups.cancel_scheduled
+        self.missing_scheduled = lookups.missing_scheduled
         self.delete_batch = lookups.delete_batch
         sessions = SessionCommands(self, self._intake)
         self.accept_session = sessions.accept
@@ -175,6 +176,13 @@ class Broker:
             self._transactions.carry_out(transaction, replies, tag)
         except BusError as error:
             replies.failed(tag, error)
+
+    def check_room(self, key: SubQueueKey, size: int) -> None:
+        """Raises *quota exceeded* if a send of this size would be refused now (D-17)."""
+        entity = self.entity(key.incarnation)
+        partition = self._partitions.get((key.incarnation, key.partition))
+        if partition is not None:
+            self._intake.check_room(partition, entity, size)
 
     def reserve_numbers(self, key: SubQueueKey, count: int) -> list[int]:
         """Good for a transaction of this epoch."""

@@ -19,6 +19,7 @@ from busway.broker.seams import Settlement
 from busway.broker.transactions import Transaction
 from busway.cluster.rule_orders import RuleOrder, encode_orders
 from busway.gateway.envelope import Keyed
+from busway.gateway.exchange import check_room
 from busway.gateway.router import Destination
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
@@ -65,6 +66,8 @@ class OpenTransaction:
         self._bytes = 0
         self._work = Transaction(transaction_id)
         self._rule_orders: list[RuleOrder] = []
+        self._transfers: list[tuple[int, list[Message]]] = []
+        """What goes to other entities, by their incarnation."""
         self.deadline_ms: int | None = None
         """None before the first operation (TXN-4)."""
         self._over: BusError | None = None
@@ -235,6 +238,7 @@ class OpenTransaction:
         self._take(found)
         key = SubQueueKey(self._home.incarnation, self._partition, SubQueueKind.MAIN)
         self._work.transfers.append((key, found))
+        self._transfers.append((entity.incarnation, found))
 
     def _check_count(self, messages: list[Keyed]) -> None:
         if self._messages + len(messages) > TRANSACTION_MAX_MESSAGES:  # LIM-5
@@ -261,6 +265,7 @@ class OpenTransaction:
         self._bytes = 0
         self._work = Transaction(self.transaction_id)
         self._rule_orders = []
+        self._transfers = []
 
     # --- The end ---------------------------------------------------------------------------------
 
@@ -294,11 +299,23 @@ class OpenTransaction:
             self._finished(done, None)
             return
         try:
+            self._check_destinations()
             owner = self._gateway.router.available_owner(home, self._partition)
         except BusError as error:
             self._finished(done, error)
             return
         owner.transact(work, Discharge(partial(self._finished, done)), 0)
+
+    def _check_destinations(self) -> None:
+        """FWD-5, D-28: one that is gone or full is an error now; later it could not be told."""
+        by_destination: dict[int, list[Message]] = {}
+        for incarnation, messages in self._transfers:
+            by_destination.setdefault(incarnation, []).extend(messages)
+        for incarnation, messages in by_destination.items():
+            entity = self._gateway.catalog.get(incarnation)
+            if not isinstance(entity, Queue | Topic):
+                raise BusError(NOT_FOUND, uri=messages[0].destination)
+            check_room(self._gateway.router, entity, messages)
 
     def _finished(self, done: Callable[[BusError | None], None], error: BusError | None) -> None:
         self._drop()
