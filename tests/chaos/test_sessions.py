@@ -35,6 +35,7 @@ class Size:
 SIZES = {"small": Size(20, 5, 2_000), "full": Size(100, 20, 50_000)}
 SIZE = SIZES[os.environ.get("BUSWAY_SESSIONS", "small")]
 SENDERS = 4
+LOG_SHOWN = 10_000
 TAKEN_AWAY_S = 120.0
 """Of which the lock is 5 s; the rest is for a busy machine."""
 BATCH = 20
@@ -58,6 +59,7 @@ max_delivery_count = 1000
 def server(tmp_path: Path) -> Iterator[Server]:
     with Server(config=CONFIG, data=tmp_path / "data") as running:
         yield running
+        print(running.log[-LOG_SHOWN:])  # what a failure is shown with
 
 
 @pytest.fixture

@@ -223,10 +223,7 @@ class AmqpTransactor:
         if isinstance(state, Accepted):
             self._end(filled, Answer.REFUSED if filled.given_up else Answer.DONE)
         elif isinstance(state, Rejected):
-            answer = answer_of(state.error)
-            if answer is not Answer.REFUSED:
-                raise Violation("answers", f"a discharge was refused with {state.error}")
-            self._end(filled, answer)
+            self._end(filled, Answer.REFUSED if filled.given_up else answer_of(state.error))
         else:
             raise Violation("answers", f"a discharge was answered with {state}")
 
