@@ -320,7 +320,9 @@ class OpenTransaction:
     def _finished(self, done: Callable[[BusError | None], None], error: BusError | None) -> None:
         self._drop()
         if error is not None and error.kind is not TRANSACTION_ROLLBACK:
-            error = BusError(TRANSACTION_ROLLBACK, reason=error.text)
+            is_unknown = error.kind.retryable and not error.refused
+            if not is_unknown:  # else it may have been carried out (D-3)
+                error = BusError(TRANSACTION_ROLLBACK, reason=error.text)
         done(error)
 
 
