@@ -5,53 +5,17 @@ The node runs in this process, so that its catalog can be changed beside the cli
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
-from busway.cluster.catalog import Catalog
-from busway.config import load
 from busway.model.entities import EntityStatus, Queue
-from busway.runtime.node import Node
-
-T = TypeVar("T")
-
-WAIT_S = 20
-
-
-class NodeInThread:
-    """A node with an event loop of its own, and its catalog, to be changed from here."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._node = Node(load({"memory": True, "port": 0, "stores": 2}, {}))
-        asyncio.run_coroutine_threadsafe(self._node.start(), self._loop).result(WAIT_S)
-
-    @property
-    def connection_string(self) -> str:
-        return self._node.connection_string
-
-    def change(self, what: Callable[[Catalog], T]) -> T:
-        async def in_its_loop() -> T:
-            assert self._node._catalog is not None
-            return what(self._node._catalog)
-
-        return asyncio.run_coroutine_threadsafe(in_its_loop(), self._loop).result(WAIT_S)
-
-    def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._node.stop(), self._loop).result(WAIT_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WAIT_S)
-        self._loop.close()
+from tests.sdk.node_in_thread import WAIT_S, NodeInThread
 
 
 @pytest.fixture
