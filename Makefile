@@ -87,8 +87,8 @@ fuzz: $(VENV)/.dev  ## feed rubbish to codec, connections, filters and managemen
 	$(BIN)/python tests/fuzz/fuzz_filters.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_management.py --seconds $(SECONDS) --seed $(SEED)
 
-chaos: $(VENV)/.dev  ## kill real processes again and again (KILLS=50)
-	BUSWAY_KILLS=$(KILLS) BUSWAY_OUTAGE_S=20 $(BIN)/python -m pytest --timeout 3600 \
+chaos: $(VENV)/.dev  ## kill real processes again and again, and crowd sessions (KILLS=50)
+	BUSWAY_KILLS=$(KILLS) BUSWAY_OUTAGE_S=20 BUSWAY_SESSIONS=full $(BIN)/python -m pytest --timeout 3600 \
 	  $(wildcard tests/store/test_kill.py tests/chaos) $(ARGS)
 
 compliance: $(VENV)/.core  ## the SDKs for JavaScript and Java, and Qpid Proton (ARGS="js java proton")

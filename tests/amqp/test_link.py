@@ -450,7 +450,7 @@ def test_a_delivery_that_is_too_large_is_drained_and_reported(more: bool) -> Non
     if more:
         assert raw.events == []
         raw.send(Transfer(0), bytes(101), channel=1)
-    assert raw.events == [TransferTooLarge(link, 0, b"big", False)]
+    assert raw.events == [TransferTooLarge(link, 0, b"big", False, None)]
     assert raw.server._partial_bytes == 0
     raw.send(Transfer(0, 1, b"t"), bytes(100), channel=1)
     assert len(only(raw.events, TransferReceived).payload) == 100

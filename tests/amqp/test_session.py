@@ -407,3 +407,57 @@ def test_a_senders_disposition_about_nothing_proposed_is_ignored() -> None:
     raw.events.clear()
     raw.send(Disposition(False, 0, 1 << 30, True, Accepted()), channel=1)
     assert raw.events == []
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        Detach(0, closed=True),
+        Flow(0, 5_000, 0, 5_000, handle=0, delivery_count=0, link_credit=1),
+        Disposition(True, 0, 0, settled=True, state=Accepted()),
+        Transfer(0, 0, b"0", 0, settled=True),
+        End(),
+    ],
+    ids=lambda late: type(late).__name__,
+)
+def test_what_comes_late_on_a_channel_that_was_ended_is_passed_over(late: object) -> None:
+    """The Python SDK ends its session, then detaches the links that are left in it."""
+    raw = raw_session()
+    raw.send(ATTACH_SENDER, channel=1)
+    raw.send(End(), channel=1)
+    raw.answers()
+    raw.events.clear()
+    raw.send(late, channel=1)  # type: ignore[arg-type]
+    assert (raw.answers(), raw.events) == ([], [])
+    raw.send(BEGIN, channel=1)
+    raw.send(ATTACH_SENDER, channel=1)
+    assert only(raw.events, AttachRequested).link.name == "out", "and the channel is of use again"
+
+
+def test_what_comes_late_on_a_channel_that_we_ended_is_passed_over_too() -> None:
+    """AMQP 2.5.5: also when the peer has ended it as well."""
+    raw = raw_session()
+    only(raw.events, Begun).session.end("amqp:internal-error")
+    raw.send(Detach(0, closed=True), channel=1)
+    raw.send(End(), channel=1)
+    raw.send(Detach(1, closed=True), channel=1)
+    assert not every(raw.events, Closed)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_attach_without_a_session_ends_the_connection(begun: bool) -> None:
+    """It wants an answer, and there is no session to give it in."""
+    raw = RawClient()
+    if begun:
+        raw.send(BEGIN, channel=1)
+        raw.send(End(), channel=1)
+    raw.send(ATTACH_SENDER, channel=1)
+    assert only(raw.events, Closed).error == Error(
+        "amqp:connection:framing-error", "Attach on channel 1 before begin"
+    )
+
+
+def test_a_detach_on_a_channel_that_never_was_ends_the_connection() -> None:
+    raw = raw_session(channel=1)
+    raw.send(Detach(0, closed=True), channel=2)
+    assert only(raw.events, Closed).error is not None

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from busway.broker.transactions import Transaction
 from busway.model.entities import Entity, EntityStatus, Queue
 from busway.model.errors import SERVER_BUSY, BusError
+from busway.model.message import Message
 from busway.store.base import SubQueueKind
 from busway.store.faults import CommitOutcome, Fault
 from tests.broker.several_entities import DLQ, SeveralEntities, key_of, message, texts
-from tests.broker.single_queue import ABANDON, ACCEPTED, COMPLETE, DEAD_LETTER
+from tests.broker.single_queue import ABANDON, ACCEPTED, COMPLETE, DEAD_LETTER, DEFER
 
 TRANSFER = SubQueueKind.TRANSFER
 REASON = "DeadLetterReason"
@@ -495,3 +497,207 @@ def test_d_27_who_has_given_up_its_store_hands_nothing_over_any_more() -> None:
     store.restart()
     house.run(10_000)
     assert texts(house.receive(destination)) == ["1"]
+
+
+# --- Destinations that cannot take it yet, or in another way (FWD-4, FWD-5) ----------------------
+
+
+def via(house: SeveralEntities, entity: Queue, to: str, *messages: Message, id_: bytes) -> None:
+    transaction = Transaction(id_)
+    for each in messages:
+        each.destination = to
+    transaction.transfers.append((key_of(entity), list(messages)))
+    assert house.transact(entity, transaction) == ACCEPTED
+
+
+def test_fwd_5_what_a_transaction_sent_waits_for_a_full_destination(house: SeveralEntities) -> None:
+    """Neither to a dead-letter queue nor lost, and others do not wait for it."""
+    source, full, free = house.queue("source"), house.queue("full"), house.queue("free")
+    house.send(full, message("x", size=full.max_size_bytes - 100))
+    via(house, source, "full", message("big", size=200), message("small", size=50), id_=b"1")
+    house.run(2_000)
+    assert house.counters(source, TRANSFER).active == 2
+    via(house, source, "free", message("not held up"), id_=b"2")
+    via(house, source, "full", message("last", size=10), id_=b"3")
+    house.run(2_000)
+    assert texts(house.receive(free)) == ["not held up"]
+    house.settle(full, house.receive_one(full))
+    house.run(2_000)
+    assert texts(house.receive(full)) == ["big", "small", "last"]
+    assert is_empty(house, source)
+
+
+def test_fwd_5_a_crash_does_not_change_who_waits(house: SeveralEntities) -> None:
+    source, full = house.queue("source"), house.queue("full")
+    house.send(full, message("x", size=full.max_size_bytes))
+    via(house, source, "full", message("1"), message("2"), id_=b"1")
+    house.crash(source)
+    house.run(2_000)
+    assert house.dead_letters(source) == []
+    house.settle(full, house.receive_one(full))
+    house.run(2_000)
+    assert texts(house.receive(full)) == ["1", "2"]
+
+
+def test_fwd_5_so_many_may_wait_and_the_rest_stays_in_the_store(
+    house: SeveralEntities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busway.broker.forwarding.WAITING_MESSAGES_MAX", 10)
+    monkeypatch.setattr("busway.broker.forwarding.GROUP_MESSAGES_MAX", 4)
+    source, full = house.queue("source"), house.queue("full")
+    house.send(full, message("x", size=full.max_size_bytes))
+    sent = [str(number) for number in range(40)]
+    for number in sent:
+        via(house, source, "full", message(number), id_=number.encode())
+    house.run(2_000)
+    assert house.counters(source, TRANSFER).active == 40
+    house.settle(full, house.receive_one(full))
+    house.run(5_000)
+    assert texts(house.receive(full)) == sent
+    assert is_empty(house, source)
+
+
+def test_fwd_5_a_disabled_destination_is_one_for_the_transfer_dead_letters(
+    house: SeveralEntities,
+) -> None:
+    source, other = house.queue("source"), house.queue("other")
+    house.update(other, status=EntityStatus.SEND_DISABLED)
+    via(house, source, "other", message("1"), message("2"), id_=b"1")
+    house.run(2_000)
+    dead = house.receive(source, kind=SubQueueKind.TRANSFER_DEAD_LETTER)
+    assert texts(dead) == ["1", "2"]
+
+
+def test_d_27_an_unavailable_destination_holds_nobody_else_up() -> None:
+    house, source, destination = on_two_stores()
+    neighbour = next(
+        queue
+        for number in range(50, 100)
+        if (queue := house.queue(f"q{number}")).placement == source.placement
+    )
+    house.store_of(destination).faults.be(Fault.ILL)
+    house.start_send(destination, "finds out")
+    house.run(1_000)
+    house.send(source, "waits")
+    via(house, source, neighbour.path, message("goes"), id_=b"1")
+    house.run(2_000)
+    assert texts(house.receive(neighbour)) == ["goes"]
+    house.store_of(destination).recover()
+    house.run(5_000)
+    assert texts(house.receive(destination)) == ["waits"]
+
+
+def test_dlq_4_what_cannot_be_forwarded_is_a_dead_letter_that_can(house: SeveralEntities) -> None:
+    """FWD-4 with ForwardDeadLetteredMessagesTo: receivers of the source's own dead-letter queue are
+    refused, so it must not end there."""
+    destination, graves = house.queue("destination"), house.queue("graves")
+    source = house.queue("source", forward_to="destination", forward_dead_letters_to="graves")
+    house.update(destination, status=EntityStatus.SEND_DISABLED)
+    house.send(source, "1", "2")
+    house.run(2_000)
+    dead = house.receive(graves)
+    assert texts(dead) == ["1", "2"]
+    assert {each.dead_letter_source for each in dead} == {"source"}
+    assert {each.properties[REASON] for each in dead} == {"MessagingEntitySendDisabled"}
+    assert is_empty(house, source)
+
+
+def test_fwd_4_a_dead_letter_that_cannot_go_on_either_stays_with_its_source(
+    house: SeveralEntities,
+) -> None:
+    """It can be peeked at, and received once the source forwards no dead letters any more."""
+    destination, graves = house.queue("destination"), house.queue("graves")
+    source = house.queue("source", forward_to="destination", forward_dead_letters_to="graves")
+    for each in (destination, graves):
+        house.update(each, status=EntityStatus.SEND_DISABLED)
+    house.send(source, "1")
+    house.run(2_000)
+    assert texts(house.peek(source, kind=DLQ)) == ["1"]
+    assert house.counters(source, TRANSFER).active == 0
+
+
+# --- Told to forward later (FWD-1) ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_fwd_1_what_was_there_before_is_forwarded_too(house: SeveralEntities, crash: bool) -> None:
+    house.queue("destination")
+    source = house.queue("source")
+    house.send(source, "1", "2", "3")
+    house.send(source, "later", at_ms=house.now_ms() + 60_000)
+    number = house.peek(source)[1].number
+    house.update(source, forward_to="destination")
+    if crash:
+        house.crash(source)
+    house.run(2_000)
+    house.send(source, "4")
+    house.run(2_000)
+    destination = house.world.catalog.find("destination")
+    assert isinstance(destination, Queue)
+    arrived = house.receive(destination, delete=True)
+    assert texts(arrived) == ["1", "2", "3", "4"]
+    assert arrived[1].enqueued_number == number, "FWD-2"
+    house.run(60_000)
+    assert texts(house.receive(destination)) == ["later"]
+    assert is_empty(house, source)
+
+
+def test_fwd_1_thousands_that_were_there_before_arrive_once_and_in_order(
+    house: SeveralEntities,
+) -> None:
+    destination, source = house.queue("destination"), house.queue("source")
+    for start in range(0, 3_000, 500):
+        house.send(source, *(message(str(n), size=10) for n in range(start, start + 500)))
+    house.update(source, forward_to="destination")
+    house.run(3)
+    house.crash(source)
+    house.run(10_000)
+    assert is_empty(house, source)
+    arrived = texts(house.receive(destination, 4_000))
+    assert arrived == [str(n) for n in range(3_000)]
+
+
+def test_fwd_1_what_somebody_had_locked_goes_when_it_comes_back(house: SeveralEntities) -> None:
+    destination, source = house.queue("destination"), house.queue("source")
+    house.send(source, "1", "2", "3")
+    locked = house.receive_one(source)
+    house.update(source, forward_to="destination")
+    house.run(1_000)
+    assert house.settle(source, locked, ABANDON) == ACCEPTED
+    house.run(1_000)
+    assert sorted(texts(house.receive(destination))) == ["1", "2", "3"]
+
+
+def test_def_1_what_is_deferred_stays_until_it_is_asked_for(house: SeveralEntities) -> None:
+    house.queue("destination")
+    source = house.queue("source")
+    house.send(source, "1")
+    delivered = house.receive_one(source)
+    assert house.settle(source, delivered, DEFER) == ACCEPTED
+    house.update(source, forward_to="destination")
+    house.run(1_000)
+    assert house.counters(source).deferred == 1
+
+
+@pytest.mark.parametrize("outcome", list(CommitOutcome))
+def test_fwd_1_once_however_the_commit_of_the_move_ends(
+    house: SeveralEntities, outcome: CommitOutcome
+) -> None:
+    destination, source = house.queue("destination"), house.queue("source")
+    house.send(source, "1", "2")
+    house.store_of(source).next_commits_end(outcome)
+    house.update(source, forward_to="destination")
+    house.run(5_000)
+    assert texts(house.receive(destination)) == ["1", "2"]
+    assert is_empty(house, source)
+
+
+def test_fwd_1_a_subscription_forwards_what_it_holds(house: SeveralEntities) -> None:
+    destination, topic = house.queue("destination"), house.topic()
+    subscription = house.subscription(topic, "s")
+    house.subscription(topic, "other")
+    house.send(topic, "shared by two")
+    house.update(subscription, forward_to="destination")
+    house.run(1_000)
+    assert texts(house.receive(destination)) == ["shared by two"]
+    assert is_empty(house, subscription)

@@ -82,6 +82,19 @@ def test_ses_7_the_next_session_is_the_one_that_waited_longest(sessions: Session
     assert sessions.house.accept(sessions.queue) is None
 
 
+def test_ses_7_after_a_crash_it_is_still_the_one_that_waited_longest(sessions: Sessions) -> None:
+    house = sessions.house
+    for session_id in ("c", "a", "d", "b"):
+        sessions.send(session_id, "first")
+    holder = house.hold(sessions.queue, "a")
+    house.settle(sessions.queue, house.receive_one(sessions.queue, holder=holder))
+    sessions.send("a", "second")
+    sessions.send("c", "second")
+    house.crash(sessions.queue)
+    found = [house.hold(sessions.queue).session_id for _ in range(4)]
+    assert found == ["c", "d", "b", "a"]
+
+
 def test_ses_7_a_session_whose_messages_are_all_deferred_is_not_next(sessions: Sessions) -> None:
     house = sessions.house
     sessions.send("a", "a1")
@@ -395,6 +408,51 @@ def test_ses_10_state_counts_against_the_size_of_the_entity(sessions: Sessions) 
     assert house.counters(sessions.queue).bytes == 20
     house.set_state(sessions.queue, holder, None)
     assert house.counters(sessions.queue).bytes == 0
+
+
+def test_ses_10_a_state_for_which_there_is_no_room_is_refused(sessions: Sessions) -> None:
+    """D-17: what is on its way counts, and who makes it smaller is not refused."""
+    house = sessions.house
+    room = 1_000
+    big = message("big", session_id="a", size=sessions.queue.max_size_bytes - room)
+    house.send(sessions.queue, big)
+    a, b = (house.hold(sessions.queue, session_id) for session_id in ("a", "b"))
+    first = house.start_set_state(sessions.queue, a, b"x" * 600)
+    second = house.start_set_state(sessions.queue, b, b"x" * 600)
+    assert second.outcome == "QuotaExceeded"
+    house.run()
+    assert first.outcome == ACCEPTED
+    assert house.set_state(sessions.queue, b, b"x" * 400) == ACCEPTED
+    assert house.set_state(sessions.queue, b, b"x" * 401) == "QuotaExceeded"
+    assert house.set_state(sessions.queue, a, b"x" * 500) == ACCEPTED
+    assert house.set_state(sessions.queue, b, b"x" * 500) == ACCEPTED
+    assert house.state(sessions.queue, b) == b"x" * 500
+
+
+def test_ses_10_the_state_of_a_subscriptions_session_counts_in_its_topic(
+    house: SeveralEntities,
+) -> None:
+    topic = house.topic()
+    subscription = house.subscription(topic, "s", requires_session=True)
+    big = message("big", session_id="a", size=topic.max_size_bytes - 10)
+    house.send(topic, big)
+    holder = house.hold(subscription, "a")
+    assert house.set_state(subscription, holder, b"x" * 11) == "QuotaExceeded"
+    assert house.set_state(subscription, holder, b"x" * 10) == ACCEPTED
+
+
+def test_ses_10_a_state_that_was_refused_gives_its_room_back(sessions: Sessions) -> None:
+    house = sessions.house
+    room = 1_000
+    house.send(
+        sessions.queue,
+        message("big", session_id="a", size=sessions.queue.max_size_bytes - room),
+    )
+    holder = house.hold(sessions.queue, "a")
+    house.store_of(sessions.queue).next_commits_end(CommitOutcome.REFUSED)
+    assert house.set_state(sessions.queue, holder, b"x" * room) == "ServerBusy"
+    house.run(2_000)
+    assert house.set_state(sessions.queue, holder, b"x" * room) == ACCEPTED
 
 
 def test_ses_10_states_that_follow_each_other_closely_are_counted_once(sessions: Sessions) -> None:

@@ -473,6 +473,7 @@ class TestSurviving:
         catalog.close()
         database = sqlite3.connect(file, isolation_level=None)
         database.execute("DROP TABLE rules")
+        database.execute("DROP TABLE carried_out")
         database.execute("PRAGMA user_version = 1")
         database.close()
         again = opened(file)

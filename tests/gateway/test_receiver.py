@@ -368,9 +368,23 @@ def test_a_session_entity_needs_a_session_filter(world: World, client: Client) -
 
 def test_lim_10_an_entity_has_a_largest_number_of_receivers(world: World, client: Client) -> None:
     world.queue("popular")
-    with patch("busway.gateway.entrances.RECEIVES_PER_ENTITY_MAX", 2):
-        for name in ("one", "two"):
-            assert client.is_attached(client.receiver("popular", name).link)
+    with patch("busway.gateway.receiver_counts.RECEIVES_PER_ENTITY_MAX", 2):
+        receivers = [client.receiver("popular", name) for name in ("one", "two")]
+        assert all(client.is_attached(receiver.link) for receiver in receivers)
         error = client.refusal(client.receiver("popular", "three").link)
+        assert error is not None
+        assert error.condition == "amqp:resource-limit-exceeded"
+        receivers[0].link.detach()
+        world.settle()
+        assert client.is_attached(client.receiver("popular", "four").link)
+
+
+def test_lim_10_the_subscriptions_of_a_topic_share_it(world: World, client: Client) -> None:
+    world.topic("news")
+    paths = [world.subscription("news", name).path for name in ("a", "b", "c")]
+    with patch("busway.gateway.receiver_counts.RECEIVES_PER_ENTITY_MAX", 2):
+        for path in (paths[0], f"{paths[1]}/$DeadLetterQueue"):
+            assert client.is_attached(client.receiver(path, path).link)
+        error = client.refusal(client.receiver(paths[2], "c").link)
     assert error is not None
     assert error.condition == "amqp:resource-limit-exceeded"

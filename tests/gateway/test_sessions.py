@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -10,6 +11,7 @@ from busway.amqp.link import Link, LinkRole
 from busway.amqp.performatives import Accepted, Error, Modified, Rejected, Source
 from busway.amqp.types import Array, Described, Symbol, Timestamp, UInt, ULong
 from busway.gateway.session_receiver import LOCKED_UNTIL, SESSION_FILTER, TICKS_AT_1970
+from busway.model.entities import Queue
 from busway.store.faults import CommitOutcome
 from tests.gateway.world import Client, Receiver, World, header, longs, message, uuids
 
@@ -378,6 +380,26 @@ def test_sessions_are_listed_in_pages(world: World, client: Client, queue: str) 
     assert found == ["only-state", *(f"s{n:02}" for n in range(25))]  # SES-11
 
 
+def test_sessions_are_listed_behind_the_last_that_is_named(client: Client, queue: str) -> None:
+    """5.4, as Java asks: it sends the `skip` of the answer before as well."""
+    fill(client, queue, a=1, b=1, c=1, d=1)
+    requests = client.requests(f"{queue}/$management")
+
+    def behind(last: str, skip: int, top: int = 2) -> list[str]:
+        _, answer = requests.manage(
+            "get-message-sessions",
+            last_updated_time=Timestamp(EVER_MS),
+            last_session_id=last,
+            skip=skip,
+            top=top,
+        )
+        return list(answer.get("sessions-ids", []))
+
+    assert behind("b", 2) == ["c", "d"]
+    assert behind("aa", 0) == ["b", "c"]
+    assert behind("d", 4) == []
+
+
 def test_sessions_are_listed_by_when_their_state_was_set(
     world: World, client: Client, queue: str
 ) -> None:
@@ -473,3 +495,28 @@ def test_sessions_of_a_subscription(world: World, client: Client, partitioned: b
     assert session_of(ask(client, path, None, "next").link) == "b"
     dead = client.receiver(f"{path}/$DeadLetterQueue", "dead", credit=5)
     assert dead.bodies == ["stray"]  # SES-1
+
+
+def test_lim_10_those_who_hold_or_await_sessions_count_too(
+    world: World, client: Client, queue: str
+) -> None:
+    fill(client, queue, a=1)
+    with patch("busway.gateway.receiver_counts.RECEIVES_PER_ENTITY_MAX", 2):
+        holder = ask(client, queue, "a", "holds")
+        ask(client, queue, None, "waits")
+        refused = ask(client, queue, "b", "too many")
+        assert refusal(client, refused).condition == "amqp:resource-limit-exceeded"
+        holder.link.detach()
+        world.settle()
+        assert client.is_attached(ask(client, queue, "b", "again").link)
+
+
+def test_ses_10_a_state_without_room_is_refused(world: World, client: Client, queue: str) -> None:
+    """LIM-4, as a send would be."""
+    ask(client, queue, "a")
+    requests = client.requests(f"{queue}/$management")
+    with patch.object(Queue, "max_size_bytes", 1_000):
+        status, _ = requests.manage("set-session-state", session_id="a", session_state=b"x" * 1_001)
+        assert (status, requests.condition) == (403, "amqp:resource-limit-exceeded")
+        fits = requests.manage("set-session-state", session_id="a", session_state=b"x" * 1_000)
+        assert fits == (200, {})

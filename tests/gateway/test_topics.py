@@ -210,6 +210,36 @@ def test_schedule_and_cancel(world: World, client: Client, queue: str) -> None:
     assert receiver.bodies == ["m0", "m2"]
 
 
+def test_sch_2_numbers_of_several_partitions_are_cancelled_all_or_none(
+    world: World, client: Client
+) -> None:
+    """4.4. The partitions lie in different stores; each is asked before any cancels."""
+    world.queue("later", enable_partitioning=True)
+    requests = client.requests("later/$management")
+    due = later(world, 60_000)
+    numbers: list[int] = []
+    for key in "abcdef":
+        payload = message(key, partition_key=key, annotations=due)
+        _, answer = requests.manage("schedule-message", messages=[{"message": payload}])
+        numbers += answer["sequence-numbers"]
+    assert len({partition_of(number) for number in numbers}) > 2
+    missing = [numbers[0] + 1_000, numbers[-1] + 1_000]
+    cancel = {"sequence_numbers": longs(*numbers, *missing)}
+    status, _ = requests.manage("cancel-scheduled-message", **cancel)
+    assert (status, requests.condition) == (404, "com.microsoft:message-not-found")
+    assert all(str(number) in requests.description for number in missing)
+    assert str(numbers[0]) not in requests.description
+
+    def still_there() -> int:
+        peek = {"from_sequence_number": 0, "message_count": 50}
+        return len(requests.manage("peek-message", **peek)[1].get("messages", []))
+
+    assert still_there() == 6
+    all_of_them = {"sequence_numbers": longs(*numbers)}
+    assert requests.manage("cancel-scheduled-message", **all_of_them) == (200, {})
+    assert still_there() == 0
+
+
 def test_cancelling_an_unknown_number_is_not_found(client: Client, queue: str) -> None:
     requests = client.requests(f"{queue}/$management")
     for number in (7, 5 << 48 | 1, 200 << 48 | 1, -3):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -20,7 +22,8 @@ from busway.amqp.performatives import (
 from busway.amqp.sections import encode_message
 from busway.amqp.session import Session
 from busway.amqp.types import Described, Symbol, Timestamp, ULong
-from busway.model.entities import EntityStatus
+from busway.model.entities import EntityStatus, Queue, SqlFilter
+from busway.model.limits import Tier
 from busway.model.message import partition_of
 from busway.store.faults import CommitOutcome
 from tests.gateway.world import (
@@ -299,6 +302,33 @@ def test_a_session_s_messages_in_a_transaction(
     assert receiver.bodies == ["in", "out"]
 
 
+def test_a_send_that_is_too_large_ends_its_transaction(
+    client: Client, control: Control, queue: str
+) -> None:
+    """TXN-6: a client that does not look at the answer must not lose it unseen."""
+    sender = client.sender(queue)
+    txn = control.declare()
+    txn.send(sender, message("a", partition_key="k"))
+    too_large = txn.send(sender, message("b", partition_key="k", size=300_000))
+    assert condition(too_large) == "amqp:link:message-size-exceeded"
+    txn.is_doomed()
+    assert client.receiver(queue, credit=10).deliveries == []
+
+
+def test_a_settlement_of_what_is_settled_already_ends_its_transaction(
+    client: Client, control: Control, queue: str
+) -> None:
+    """TXN-6: of two transactions with the same message, only one is carried out."""
+    client.sender(queue).fill(1)
+    receiver = client.receiver(queue, credit=1)
+    first, second = control.declare(), control.declare()
+    assert isinstance(first.settle(receiver, receiver.deliveries, Accepted()), Accepted)
+    refused = second.settle(receiver, receiver.deliveries, Modified(delivery_failed=True))
+    assert condition(refused) == "com.microsoft:message-lock-lost"
+    second.is_doomed()
+    first.commit()
+
+
 # --- One partition, one key ----------------------------------------------------------------------
 
 
@@ -521,6 +551,60 @@ def test_what_cannot_be_transferred_is_a_transfer_dead_letter(world: World, clie
     assert condition(via.send(message("nowhere"))) == "amqp:not-found"
 
 
+def test_fwd_5_a_full_destination_is_an_error_for_who_sends_via(
+    world: World, client: Client
+) -> None:
+    """And nothing of it is in a dead-letter queue."""
+    world.queue("in")
+    world.queue("out")
+    client.sender("out").fill(1)
+    via = client.sender("in", "via", properties={VIA: "out"})
+    with patch.object(Queue, "max_size_bytes", 200):
+        refused = via.send(message("x" * 200))
+        assert condition(refused) == "amqp:resource-limit-exceeded"
+    world.settle(for_ms=1_000)
+    assert client.receiver("in/$Transfer/$DeadLetterQueue", "tdlq", credit=5).bodies == []
+    assert client.receiver("in/$DeadLetterQueue", "dlq", credit=5).bodies == []
+    assert isinstance(via.send(message("fits")), Accepted)
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_fwd_5_a_full_destination_rolls_a_transaction_back(
+    world: World, client: Client, control: Control, partitioned: bool
+) -> None:
+    """D-28: quotas are looked at when it is discharged. What it settled is still there."""
+    world.queue("in")
+    world.queue("out", enable_partitioning=partitioned)
+    client.sender("in").fill(1)
+    receiver = client.receiver("in", credit=1)
+    via = client.sender("in", "via", properties={VIA: "out"})
+    txn = control.declare()
+    txn.settle(receiver, receiver.deliveries, Accepted())
+    assert isinstance(txn.send(via, message("x" * 300, partition_key="k")), Accepted)
+    with patch.object(Queue, "max_size_bytes", 200):
+        client.sender("out", "fills it").send(message("y" * 100, partition_key="k"))
+        outcome = txn.discharge()
+    assert condition(outcome) == "amqp:transaction:rollback"
+    assert "The maximum entity size has been reached" in outcome.error.description
+    world.settle(for_ms=1_000)
+    requests = client.requests("in/$management")
+    status, _ = requests.manage("peek-message", from_sequence_number=0, message_count=5)
+    assert status == 200
+
+
+def test_fwd_5_a_destination_that_was_deleted_rolls_a_transaction_back(
+    world: World, client: Client, control: Control
+) -> None:
+    world.queue("in")
+    world.queue("out")
+    via = client.sender("in", "via", properties={VIA: "out"})
+    txn = control.declare()
+    assert isinstance(txn.send(via, message("x")), Accepted)
+    world.catalog.delete("out")
+    assert condition(txn.discharge()) == "amqp:transaction:rollback"
+    assert client.receiver("in/$Transfer/$DeadLetterQueue", "tdlq", credit=5).bodies == []
+
+
 def test_send_via_takes_the_right_to_send_to_both(world: World) -> None:
     world.queue("in")
     world.queue("out")
@@ -593,6 +677,40 @@ def test_rules_change_with_a_transaction_on_a_conventional_topic(
     assert [rule.name for rule in world.catalog.rules(subscription)] == ["r"]  # D-28
 
 
+def test_a_rule_can_be_replaced_in_one_transaction(
+    world: World, client: Client, control: Control
+) -> None:
+    """D-28: what comes later in a transaction sees what came before."""
+    world.topic("news")
+    subscription = world.subscription("news", "s")
+    requests = client.requests(f"{subscription.path}/$management")
+    txn = control.declare()
+    requests.state = txn.state
+    described = {"sql-filter": {"expression": "1=0"}}
+    replace = {"rule_name": "$Default", "rule_description": described}
+    assert requests.manage("remove-rule", rule_name="$default") == (200, {})
+    assert requests.manage("add-rule", **replace) == (200, {})
+    txn.commit()
+    (rule,) = world.catalog.rules(subscription)
+    assert rule.filter == SqlFilter("1=0")
+
+
+def test_a_rule_cannot_be_added_or_removed_twice_in_one_transaction(
+    world: World, client: Client, control: Control
+) -> None:
+    world.topic("news")
+    requests = client.requests(f"{world.subscription('news', 's').path}/$management")
+    described = {"sql-filter": {"expression": "1=0"}}
+    for call, status in (
+        (("add-rule", {"rule_name": "r", "rule_description": described}), 409),
+        (("remove-rule", {"rule_name": "$Default"}), 404),
+    ):
+        operation, arguments = call
+        requests.state = control.declare().state
+        assert requests.manage(operation, **arguments)[0] == 200
+        assert requests.manage(operation, **arguments)[0] == status
+
+
 def test_rules_of_a_partitioned_topic_do_not_change_in_a_transaction(
     world: World, client: Client, control: Control
 ) -> None:
@@ -609,3 +727,13 @@ def test_a_peek_is_no_part_of_a_transaction(client: Client, control: Control, qu
     requests.state = control.declare().state
     peek = {"from_sequence_number": 0, "message_count": 5}
     assert requests.manage("peek-message", **peek)[0] == 400  # TXN-1
+
+
+def test_txn_7_the_basic_tier_has_no_transactions(world: World) -> None:
+    catalog = world.catalog
+    catalog._namespace = replace(catalog._namespace, tier=Tier.BASIC)
+    client = world.connect()
+    refusal = client.refusal(Control(client).link)
+    assert refusal is not None
+    assert refusal.condition == "amqp:not-implemented"
+    assert "transaction coordinator" in (refusal.description or "")

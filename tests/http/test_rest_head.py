@@ -252,7 +252,7 @@ async def test_what_could_not_be_transferred_is_received_where_it_stayed(world: 
 
 async def test_lim_10_requests_are_receivers_too(world: World) -> None:
     assert await take(world) is None
-    with patch("busway.gateway.entrances.RECEIVES_PER_ENTITY_MAX", 3):  # a seat is one of them
+    with patch("busway.gateway.receiver_counts.RECEIVES_PER_ENTITY_MAX", 2):
         tasks = [await waiting(world, 60_000) for _ in range(2)]
         with pytest.raises(BusError) as caught:
             head(world)

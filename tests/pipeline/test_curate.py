@@ -67,7 +67,7 @@ def lives() -> Story:
 
 STATES = {
     1: "completed", 2: "completed", 3: "completed", 4: "dead_lettered", 5: "dead_letter_removed",
-    6: "expired", 7: "deferred", 8: "active", 9: "active", 100: "activated", 101: "cancelled",
+    6: "expired", 7: "deferred", 8: "active", 9: "active", 100: "renumbered", 101: "cancelled",
 }  # fmt: skip
 
 

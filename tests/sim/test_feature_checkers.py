@@ -47,6 +47,8 @@ KEY = SubQueueKey(1, 0, SubQueueKind.MAIN)
 
 SENT = SendStarted(10, 1, (100, 101), (1, 1), None, None, session_id="s")
 ACCEPTED = SendEnded(10, Answer.DONE)
+SLACK_MS = 1_000
+"""What may be under way, over a network."""
 BEGIN = (*ENTITIES, SENT, ACCEPTED)
 
 
@@ -88,6 +90,28 @@ def test_a_session_lost_before_its_time() -> None:
 def test_delivered_to_a_holder_who_has_left() -> None:
     with pytest.raises(Violation, match="has left"):
         tell(Sessions(), *at(0, *BEGIN, held(1), SessionLeft(1), delivered(100, 1, 1, 1)))
+
+
+def test_over_a_network_two_holders_are_seen_unless_memory_was_lost() -> None:
+    second = held(2)
+    with pytest.raises(Violation, match="while holder-1 holds it"):
+        tell(Sessions(SLACK_MS), *at(0, *BEGIN, held(1)), *at(1, second))
+    tell(Sessions(SLACK_MS), *at(0, *BEGIN, held(1)), *at(1, replace(second, disturbances=1)))
+
+
+def test_over_a_network_what_was_under_way_to_the_last_holder_is_nobody_s() -> None:
+    late = delivered(101, 2, 1, 1)
+    begin = (*at(0, *BEGIN, held(1)), *at(5_000, held(2, 10_000)))
+    tell(Sessions(SLACK_MS), *begin, *at(5_001, late, delivered(100, 1, 2, 2)))
+    with pytest.raises(Violation, match="who has left"):
+        tell(Sessions(), *begin, *at(5_001, late))
+
+
+def test_over_a_network_there_is_an_end_to_what_is_under_way() -> None:
+    begin = at(0, *BEGIN, held(1))
+    tell(Sessions(SLACK_MS), *begin, *at(5_000 + SLACK_MS - 1, delivered(100, 1, 1, 1)))
+    with pytest.raises(Violation, match="after its session's lock ran out"):
+        tell(Sessions(SLACK_MS), *begin, *at(5_000 + SLACK_MS, delivered(100, 1, 1, 1)))
 
 
 def test_delivered_in_another_session() -> None:

@@ -6,18 +6,28 @@ import pytest
 from typer.testing import CliRunner
 
 from busway.sim.__main__ import SIMULATIONS, Clients, app
-from busway.sim.bugs import BUGS, OF_FEATURES
+from busway.sim.amqp_features_simulation import AmqpFeaturesSimulation
+from busway.sim.bugs import BUGS, OF_PLAIN_QUEUES, OF_QUOTAS
 from busway.sim.history import Violation
 
-SEEDS = {Clients.DIRECT: 100, Clients.AMQP: 100, Clients.FEATURES: 40}
+SEEDS = {
+    Clients.DIRECT: 100,
+    Clients.AMQP: 100,
+    Clients.FEATURES: 40,
+    Clients.AMQP_FEATURES: 40,
+}
 GROUPS = 10
 """So that several workers share them; a failure names its seed in any case."""
 BUG_SEEDS = 20
 
 WAYS = list(SIMULATIONS)
-BUGS_BY_WAY = [
-    (way, bug) for way in WAYS for bug in BUGS if way is Clients.FEATURES or bug not in OF_FEATURES
-]
+BUGS_OF = {
+    Clients.DIRECT: OF_PLAIN_QUEUES,
+    Clients.AMQP: OF_PLAIN_QUEUES,
+    Clients.FEATURES: BUGS.keys() - OF_QUOTAS,
+    Clients.AMQP_FEATURES: BUGS.keys(),
+}
+BUGS_BY_WAY = [(way, bug) for way in WAYS for bug in BUGS if bug in BUGS_OF[way]]
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
@@ -51,6 +61,17 @@ def test_the_checkers_find_a_bug_that_is_there(way: Clients, bug: str) -> None:
         except Violation:
             return
     pytest.fail(f"{BUG_SEEDS} seeds and no checker noticed {bug}")
+
+
+def test_a_small_queue_is_full_and_takes_messages_again() -> None:
+    """LIM-4: what the quotas' checker judges does happen."""
+    quotas = []
+    for seed in range(BUG_SEEDS):
+        simulation = AmqpFeaturesSimulation(seed)
+        simulation.run()
+        quotas.append(simulation.quotas)
+    assert sum(each.refused for each in quotas) > 0
+    assert sum(each.taken_again for each in quotas) > 0
 
 
 def test_the_command_says_how_to_replay_a_seed_that_failed() -> None:

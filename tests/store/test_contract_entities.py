@@ -50,6 +50,8 @@ class TestNewReads:
             handle.read_session_state(MAIN, "s")
         with pytest.raises(StoreUnavailable):
             handle.read_duplicates(MAIN, b"", 0)
+        with pytest.raises(StoreUnavailable):
+            handle.find_duplicates(MAIN, [digest(1)], 0)
 
     def test_nor_does_a_fenced_one(self, owner: Owner, new_handle: NewHandle) -> None:
         new_handle().open()
@@ -57,6 +59,8 @@ class TestNewReads:
             owner.store.read_session_state(MAIN, "s")
         with pytest.raises(StoreFenced):
             owner.store.read_duplicates(MAIN, b"", 0)
+        with pytest.raises(StoreFenced):
+            owner.store.find_duplicates(MAIN, [digest(1)], 0)
 
     def test_a_new_store_has_nothing_of_it(self, new_handle: NewHandle) -> None:
         opened = new_handle().open()
@@ -68,6 +72,7 @@ class TestNewReads:
         assert owner.numbers(99, session_id="s") == []
         assert owner.store.read_session_state(99, "s") is None
         assert owner.store.read_duplicates(99, b"", 0) == []
+        assert owner.store.find_duplicates(99, [digest(1)], 0) == []
 
 
 class TestSharedBodies:
@@ -319,6 +324,25 @@ class TestDuplicates:
         owner.commit(duplicates=marks)
         assert owner.store.read_duplicates(MAIN, b"", 0, 10**6) == marks[:READ_ROWS_MAX]
 
+    def test_they_are_found_one_by_one_in_the_order_asked(
+        self, owner: Owner, new_handle: NewHandle
+    ) -> None:
+        marks = [DuplicateMark(MAIN, digest(value), 100 + value) for value in range(5)]
+        owner.commit(duplicates=[*marks, DuplicateMark(DEAD, digest(7), 900)])
+        again = Owner(new_handle()).store
+        asked = [digest(value) for value in (4, 7, 0, 3, 99)]
+        assert again.find_duplicates(MAIN, asked, 0) == [marks[4], marks[0], marks[3]]
+        assert again.find_duplicates(MAIN, asked, 103) == [marks[4]]
+        assert again.find_duplicates(DEAD, asked, 0) == [DuplicateMark(DEAD, digest(7), 900)]
+        assert again.find_duplicates(MAIN, [], 0) == []
+
+    def test_one_is_found_among_many(self, owner: Owner) -> None:
+        many = 20 * READ_ROWS_MAX
+        owner.commit(duplicates=[DuplicateMark(MAIN, digest(value), 9) for value in range(many)])
+        asked = [digest(value) for value in range(many - 500, many + 500)]
+        found = owner.store.find_duplicates(MAIN, asked, 0)
+        assert [mark.digest for mark in found] == asked[:500]
+
     def test_those_that_do_not_count_any_more_are_left_out(self, owner: Owner) -> None:
         owner.commit(duplicates=[DuplicateMark(MAIN, digest(value), value) for value in range(9)])
         read = owner.store.read_duplicates(MAIN, b"", 6)
@@ -393,6 +417,20 @@ class TestTransactions:
         owner.commit(transactions=[TransactionMark(b"t", 8)], time_ms=5)
         owner.commit(time_ms=7)
         assert list(owner.store.open().transactions) == [TransactionMark(b"t", 8)]
+
+    def test_one_with_orders_is_kept_until_one_without_takes_its_place(
+        self, owner: Owner, new_handle: NewHandle
+    ) -> None:
+        """D-28: whatever the time."""
+        ordering = TransactionMark(b"t", 3, b"rules")
+        owner.commit(transactions=[ordering, TransactionMark(b"u", 3)])
+        for time_ms in (100, 5_000, 100_000):
+            owner.commit(time_ms=time_ms)
+        again = Owner(new_handle())
+        assert list(again.opened.transactions) == [ordering]
+        again.commit(transactions=[ordering._replace(orders=None)], time_ms=200_000)
+        again.commit(time_ms=300_000)
+        assert list(new_handle().open().transactions) == []
 
 
 class TestPurging:

@@ -40,9 +40,10 @@ class TestSlow:
         store.read_expiring(None, 0)
         store.read_session_state(MAIN, "s")
         store.read_duplicates(MAIN, b"", 0)
+        store.find_duplicates(MAIN, [], 0)
         store.free_bytes()
         store.open()
-        assert pauses == [0.25] * 8
+        assert pauses == [0.25] * 9
 
     def test_a_store_that_is_not_slow_any_more_does_not_wait(
         self, store: FaultyStore, owner: Owner, pauses: list[float]
@@ -70,6 +71,8 @@ class TestIll:
             store.read_session_state(MAIN, "s")
         with pytest.raises(StoreUnavailable):
             store.read_duplicates(MAIN, b"", 0)
+        with pytest.raises(StoreUnavailable):
+            store.find_duplicates(MAIN, [], 0)
         with pytest.raises(StoreUnavailable):
             store.free_bytes()
 

@@ -84,9 +84,11 @@ def check_marks(owner: Owner, plan: Plan) -> None:
         assert owner.store.read_session_state(0, session_id) == state
         if active or state is not None:
             sessions.append(SessionRecord(0, session_id, active, updated_ms, len(state or b"")))
-    assert list(opened.sessions) == sessions
+    assert sorted(opened.sessions) == sorted(sessions)
     assert {each.source_incarnation: each.number for each in opened.transfers} == plan.transfers
-    assert dict(opened.transactions) == still_counting(plan.transactions, plan)
+    assert {mark[0]: mark[1] for mark in opened.transactions} == still_counting(
+        plan.transactions, plan
+    )
     marks = owner.store.read_duplicates(0, b"", plan.time_ms)
     assert {each.digest: each.until_ms for each in marks} == still_counting(plan.duplicates, plan)
 

@@ -49,7 +49,7 @@ class Oracle:
         self.states: dict[tuple[int, str], tuple[bytes, int]] = {}
         self.duplicates: dict[tuple[int, bytes], int] = {}
         self.transfers: dict[tuple[int, int, int], int] = {}
-        self.transactions: dict[bytes, int] = {}
+        self.transactions: dict[bytes, TransactionMark] = {}
 
     def page(
         self, slot: int, after: int, state: MessageState | None, session_id: str | None
@@ -76,13 +76,22 @@ class Oracle:
 
     def session_records(self) -> list[SessionRecord]:
         records = []
-        for slot, session_id in sorted(self.active.keys() | self.states.keys()):
+        for slot, session_id in sorted(self.active.keys() | self.states.keys(), key=self._age):
             state = self.states.get((slot, session_id))
             active = self.active.get((slot, session_id), 0)
             if active or state:
                 updated_ms, size = (state[1], len(state[0])) if state else (None, 0)
                 records.append(SessionRecord(slot, session_id, active, updated_ms, size))
         return records
+
+    def _age(self, session: tuple[int, str]) -> tuple[int, float, str]:
+        slot, session_id = session
+        numbers = [
+            row.number
+            for (its_slot, _), row in self.rows.items()
+            if (its_slot, row.session_id, row.state) == (slot, session_id, MessageState.ACTIVE)
+        ]
+        return slot, min(numbers, default=float("inf")), session_id
 
     def duplicate_marks(self, slot: int, after: bytes, now_ms: int) -> list[DuplicateMark]:
         return sorted(
@@ -93,9 +102,9 @@ class Oracle:
 
     def transaction_marks(self) -> list[TransactionMark]:
         return sorted(
-            TransactionMark(id_, until_ms)
-            for id_, until_ms in self.transactions.items()
-            if until_ms > self.time_ms
+            mark
+            for mark in self.transactions.values()
+            if mark.until_ms > self.time_ms or mark.orders is not None
         )
 
 
@@ -201,8 +210,9 @@ def draw_marks(data: st.DataObject, oracle: Oracle, batch: dict[str, Any]) -> No
     oracle.transfers.update({mark[:3]: mark.number for mark in transfers})
     batch["transfers"] = transfers
     ids = st.binary(min_size=1, max_size=1)
-    transactions = data.draw(st.lists(st.builds(TransactionMark, ids, untils), max_size=3))
-    oracle.transactions.update(transactions)
+    orders = st.none() | st.binary(max_size=3)
+    transactions = data.draw(st.lists(st.builds(TransactionMark, ids, untils, orders), max_size=3))
+    oracle.transactions.update({mark.transaction_id: mark for mark in transactions})
     batch["transactions"] = transactions
 
 
@@ -230,6 +240,10 @@ def check_reads(data: st.DataObject, owner: Owner, oracle: Oracle) -> None:
     now_ms = oracle.time_ms + data.draw(st.integers(0, 3))
     marks = store.read_duplicates(slot, after_digest, now_ms, rows)
     assert marks == oracle.duplicate_marks(slot, after_digest, now_ms)[:rows]
+    asked = data.draw(st.lists(DIGESTS, unique=True, max_size=5))
+    expected = {mark.digest: mark for mark in oracle.duplicate_marks(slot, b"", now_ms)}
+    found = store.find_duplicates(slot, asked, now_ms)
+    assert found == [expected[digest] for digest in asked if digest in expected]
 
 
 def check_opened(owner: Owner, oracle: Oracle, committed: int, counters: Counters) -> None:

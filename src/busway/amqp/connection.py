@@ -26,7 +26,7 @@ from busway.amqp.errors import (
 from busway.amqp.events import Closed, Event, Opened
 from busway.amqp.idle import IdleWatch
 from busway.amqp.link import Link, LinkRole
-from busway.amqp.performatives import Begin, Close, Composite, Error, Open
+from busway.amqp.performatives import Attach, Begin, Close, Composite, Error, Open
 from busway.amqp.sasl import SaslClient, SaslServer
 from busway.amqp.session import Session
 from busway.amqp.settings import (
@@ -72,6 +72,7 @@ class Connection:
     __slots__ = (
         "_by_channel",
         "_by_remote_channel",
+        "_ended_channels",
         "_held",
         "_idle",
         "_is_reported_closed",
@@ -110,6 +111,8 @@ class Connection:
         self._sasl: SaslServer | SaslClient | None = None
         self._by_channel: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
+        self._ended_channels: set[int] = set()
+        """Of the peer, which may not have done with them: no more than `channel_max` of them."""
         self._partial_bytes = 0
         self._partial_bytes_max = settings.max_partial_bytes
         self._idle = IdleWatch(settings.idle_timeout_ms)
@@ -360,6 +363,8 @@ class Connection:
             raise ProtocolError(ILLEGAL_STATE, f"{type(performative).__name__} before open")
         elif isinstance(performative, Begin):
             self._receive_begin(channel, performative, events)
+        elif channel in self._ended_channels and not isinstance(performative, Attach):
+            pass  # The Python SDK ends a session, then detaches the links that it has left in it.
         else:
             raise ProtocolError(
                 FRAMING_ERROR, f"{type(performative).__name__} on channel {channel} before begin"
@@ -405,6 +410,7 @@ class Connection:
                 )
             session = answered
         self._by_remote_channel[channel] = session
+        self._ended_channels.discard(channel)
         session.receive_begin(begin, channel, events)
 
     def _receive_close(self, close: Close, events: list[Event]) -> None:
@@ -451,6 +457,7 @@ class Connection:
         self._by_channel.pop(session.channel, None)
         if session.remote_channel is not None:
             self._by_remote_channel.pop(session.remote_channel, None)
+            self._ended_channels.add(session.remote_channel)
 
     def forget_link_name(self, link: Link) -> None:
         key = (link.name, link.role)

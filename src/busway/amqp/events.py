@@ -70,6 +70,7 @@ class TransferTooLarge:
     delivery_id: int
     tag: bytes
     settled: bool
+    state: Any
 
 
 @dataclass(slots=True)

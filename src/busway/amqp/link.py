@@ -269,7 +269,9 @@ class Link:
             return None
         event: TransferReceived | TransferTooLarge
         if partial.too_large:
-            event = TransferTooLarge(self, partial.delivery_id, partial.tag, partial.settled)
+            event = TransferTooLarge(
+                self, partial.delivery_id, partial.tag, partial.settled, partial.state
+            )
         else:
             event = TransferReceived(
                 self,

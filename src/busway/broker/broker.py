@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 from busway.broker.clockwork import Clockwork
 from busway.broker.commits import CommitWay, WayState
 from busway.broker.counting import CommitTimes, Movements
-from busway.broker.duplicates import DuplicateHistory
+from busway.broker.diversion import Diversion
+from busway.broker.duplicates import DuplicateHistory, Duplicates
 from busway.broker.forwarding import Pump
 from busway.broker.intake import Intake
 from busway.broker.journals import Journals
 from busway.broker.line import Line
 from busway.broker.locks import TokenMint
 from busway.broker.lookups import Lookups
+from busway.broker.orders import Orders
 from busway.broker.partition import Partition
 from busway.broker.purge import Purge
 from busway.broker.seams import (
@@ -51,7 +53,6 @@ from busway.model.journal import JournalLimits
 from busway.model.message import Message, MessageState
 from busway.store.base import (
     Counters,
-    DuplicateMark,
     MessagingStore,
     Opened,
     StoreError,
@@ -94,14 +95,16 @@ class Broker:
         self._clockwork = Clockwork(self, host)
         self.journals = Journals(self, self._clockwork.journal_there)
         self._intake = Intake(self)
-        self._transactions = Transactions(self, self._intake)
+        self._orders = Orders(self, host, entities)
+        self._transactions = Transactions(self, self._intake, self._orders)
         lookups = Lookups(self)
         self.peek = lookups.peek
         self.receive_deferred = lookups.receive_deferred
         self.cancel_scheduled = lookups.cancel_scheduled
+        self.missing_scheduled = lookups.missing_scheduled
         self.delete_batch = lookups.delete_batch
         self.oldest = lookups.oldest
-        sessions = SessionCommands(self)
+        sessions = SessionCommands(self, self._intake)
         self.accept_session = sessions.accept
         self.leave_session = sessions.leave
         self.renew_session = sessions.renew
@@ -124,8 +127,8 @@ class Broker:
         self._partitions: dict[tuple[int, int], Partition] = {}
         self._sub_queues: dict[SubQueueKey, SubQueue] = {}
         self._by_slot: dict[int, SubQueue] = {}
-        self._histories: dict[SubQueue, DuplicateHistory] = {}
-        self._pumps: dict[SubQueue, Pump] = {}
+        self._duplicates = Duplicates(self)
+        self._pumps: dict[SubQueue, Pump | Diversion] = {}
         self.journals.clear()
         self._transfers: dict[tuple[int, TransferSource], int] = {}
         self._carried_out: dict[bytes, int] = {}
@@ -189,6 +192,13 @@ class Broker:
             self._transactions.carry_out(transaction, replies, tag)
         except BusError as error:
             replies.failed(tag, error)
+
+    def check_room(self, key: SubQueueKey, size: int) -> None:
+        """Raises *quota exceeded* if a send of this size would be refused now (D-17)."""
+        entity = self.entity(key.incarnation)
+        partition = self._partitions.get((key.incarnation, key.partition))
+        if partition is not None:
+            self._intake.check_room(partition, entity, size)
 
     def reserve_numbers(self, key: SubQueueKey, count: int) -> list[int]:
         """Good for a transaction of this epoch."""
@@ -288,11 +298,14 @@ class Broker:
     # Journals (D-31).
 
     def entity_changed(self, entity: Entity) -> None:
-        """A new version of an entity: from here on it is captured, or not any more."""
+        """A new version of an entity: from here on it is captured, or not any more; and what it
+        holds may have to be forwarded."""
         for index in range(len(entity.placement)):
             partition = self._partitions.get((entity.incarnation, index))
             if partition is not None:
                 self.journals.switch(partition, entity)
+        for sub_queue in self.sub_queues_of(entity.incarnation):
+            sub_queue.wake()
 
     def hold_journal(
         self,
@@ -397,12 +410,7 @@ class Broker:
         self._transfers[slot, source] = number
 
     def duplicates(self, sub_queue: SubQueue) -> DuplicateHistory:
-        history = self._histories.get(sub_queue)
-        if history is None:
-            history = self._histories[sub_queue] = DuplicateHistory(sub_queue)
-            if not history.loaded:
-                self._load_history(history, sub_queue.slot, b"")
-        return history
+        return self._duplicates.history(sub_queue)
 
     def fetch(self, sub_queue: SubQueue, line: Line) -> None:
         slot, after, epoch = sub_queue.slot, line.window.cursor, self._epoch
@@ -476,11 +484,12 @@ class Broker:
             self._transfers[mark.slot, source] = mark.number
         for transaction in opened.transactions:
             self._carried_out[transaction.transaction_id] = transaction.until_ms
+        self._orders.opened(opened.transactions)
 
     def dropped(self) -> None:
         """All locks are void, and nothing in memory is to be believed (D-3, D-5)."""
         sub_queues, pumps = list(self._sub_queues.values()), list(self._pumps.values())
-        histories = list(self._histories.values())
+        duplicates = self._duplicates
         self._forget_everything()
         self._clockwork.forget()
         for pump in pumps:
@@ -489,8 +498,7 @@ class Broker:
             sub_queue.finish_all()
             if sub_queue.sessions is not None:
                 sub_queue.sessions.void()
-        for history in histories:
-            history.give_up()  # once: the read that it waits for finds nobody any more
+        duplicates.give_up()  # once: what is read for them finds nobody any more
 
     def availability_changed(self) -> None:
         if self.available:
@@ -502,6 +510,9 @@ class Broker:
         else:
             for sub_queue in list(self._sub_queues.values()):
                 sub_queue.finish_all()
+            self._duplicates.give_up()  # nothing queues behind a store that is not well (D-8)
+            if self.state is WayState.FENCED:
+                self._orders.stop()
             if self.state is WayState.STOPPED:
                 for pump in self._pumps.values():
                     pump.stop()  # its messages are the next owner's to hand over (D-27)
@@ -518,7 +529,7 @@ class Broker:
         self._by_slot.pop(sub_queue.slot, None)
         self._partitions.pop(sub_queue.key[:2], None)
         self._movements.pop(sub_queue.key[:2], None)
-        self._histories.pop(sub_queue, None)
+        self._duplicates.forget(sub_queue)
         self.journals.forget(sub_queue.key)
         for line in sub_queue.lines:
             line.window.clear()  # its share of the budget is for others
@@ -566,27 +577,12 @@ class Broker:
         self._sub_queues[key] = sub_queue
         self._by_slot[slot] = sub_queue
         if key.kind is SubQueueKind.TRANSFER and self.exchange is not None:
-            pump = self._pumps[sub_queue] = Pump(self, self._host, self.exchange, sub_queue)
-            sub_queue.pump = pump
+            sub_queue.pump = self._pumps[sub_queue] = Pump(
+                self, self._host, self.exchange, sub_queue
+            )
+        elif key.kind is SubQueueKind.MAIN and not has_sessions:
+            sub_queue.pump = self._pumps[sub_queue] = Diversion(self, self._host, sub_queue)
         return sub_queue
-
-    def _load_history(self, history: DuplicateHistory, slot: int, after: bytes) -> None:
-        """Page by page: a history may be long (D-13)."""
-        now_ms = self.now_ms()
-
-        def done(outcome: list[DuplicateMark] | BusError) -> None:
-            if isinstance(outcome, BusError):
-                self._histories = {
-                    key: each for key, each in self._histories.items() if each is not history
-                }
-                history.give_up()
-            elif outcome:
-                history.load(outcome)
-                self._load_history(history, slot, outcome[-1].digest)
-            else:
-                history.load_done()
-
-        self.read(lambda store: store.read_duplicates(slot, after, now_ms), done)
 
 
 def _nothing(_: BusError | None) -> None:

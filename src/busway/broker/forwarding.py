@@ -4,6 +4,8 @@ A forwarding entity stores what arrives in its transfer queue. From there each p
 hands it over in the order of numbers, grouped by destination partition: one group at a time, all
 of it or nothing. The destination remembers the last number that it took of each source, so a group
 that is handed over again after a crash is answered *done*. Then the source forgets it.
+
+What a destination cannot take now waits for it in its own line, while others go on.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from busway.broker.seams import Exchange, Grant, Host, SessionLock, TransferSour
 from busway.broker.staging import Change, Stage, changed_copy
 from busway.broker.sub_queue import SubQueue
 from busway.model.entities import Topic
-from busway.model.errors import BusError
+from busway.model.errors import QUOTA_EXCEEDED, BusError
 from busway.model.message import Message, MessageState
 from busway.store.base import SubQueueKey, SubQueueKind
 
 GROUP_MESSAGES_MAX = 256
+WAITING_MESSAGES_MAX = 1_024
+"""Of all lines of a transfer queue together; with more nothing is taken from it until some go."""
 RETRY_MS = 500
 """A destination that is unavailable is asked again after this; its messages wait (D-27)."""
 FOREVER_MS = 1 << 62
@@ -47,10 +51,12 @@ class Pump:
         "_groups",
         "_hold",
         "_host",
+        "_lines",
         "_owner",
         "_source",
         "_sub_queue",
         "_took_some",
+        "_waiting",
     )
 
     def __init__(
@@ -66,8 +72,12 @@ class Pump:
         self._hold = SessionLock(key, "", self, FOREVER_MS)
         self._groups = 0
         """How many groups are on their way; the next are taken when all are done."""
+        self._lines: dict[SubQueueKey, list[Message]] = {}
+        """By destination: what waits behind the group that is on its way there, or has to wait."""
+        self._waiting = 0
+        """How many messages are in all lines."""
         self._took_some = False
-        """Whether there was anything the last time; if not, the queue says when there is."""
+        """Whether there may be more; if not, the queue says when there is."""
 
     def stop(self) -> None:
         """The memory of the transfer queue is being dropped."""
@@ -81,8 +91,10 @@ class Pump:
 
     def run(self) -> None:
         """Take what there is, unless some is on its way already."""
-        if self._groups == 0 and self._alive and self._owner.available:
+        has_room = self._waiting < WAITING_MESSAGES_MAX
+        if self._groups == 0 and has_room and self._alive and self._owner.available:
             self._groups = 1
+            self._took_some = False
             grant = Grant(self, self._sub_queue.key, GROUP_MESSAGES_MAX, delete=False)
             grant.session = self._hold
             self._sub_queue.grant(grant)
@@ -91,18 +103,7 @@ class Pump:
 
     def deliver(self, grant: Grant, messages: list[Message]) -> None:
         self._took_some = True
-        groups: dict[SubQueueKey, list[Message]] = {}
-        for message in messages:
-            try:
-                key = self._exchange.destination(self._source, message)
-            except BusError as error:
-                self._groups += 1
-                self._host.soon(partial(self._answered, None, [message], [], error))
-            else:
-                groups.setdefault(key, []).append(message)
-        for key, group in groups.items():
-            self._groups += 1
-            self._hand_over(key, group)
+        self._route(messages)
         # More would come on this grant when a page is read, and overtake a group that has to wait.
         self._sub_queue.recall(grant)
 
@@ -117,55 +118,71 @@ class Pump:
 
     # Groups.
 
-    def _hand_over(
-        self, key: SubQueueKey, group: list[Message], behind: list[Message] | None = None
-    ) -> None:
-        """Hand a group over; what is `behind` it goes to the same place, when it is answered.
+    def _route(self, messages: list[Message]) -> None:
+        """Hand each over to where it goes now: a destination may have been made anew, with other
+        partitions.
 
-        Never side by side: the destination takes a number only if it took no higher one.
+        Never two groups for one place side by side: it takes a number only if it took no higher.
         """
+        starting: dict[SubQueueKey, list[Message]] = {}
+        for message in messages:
+            try:
+                key = self._exchange.destination(self._source, message)
+            except BusError as error:
+                self._groups += 1
+                self._host.soon(partial(self._retry_give_up, message, error))
+                continue
+            group = starting.get(key)
+            if group is not None and len(group) < GROUP_MESSAGES_MAX:
+                group.append(message)
+            elif key in self._lines:
+                self._lines[key].append(message)
+                self._waiting += 1
+            else:
+                starting[key] = [message]
+                self._lines[key] = []
+        for key, group in starting.items():
+            self._groups += 1
+            self._hand_over(key, group)
+
+    def _hand_over(self, key: SubQueueKey, group: list[Message]) -> None:
         if self._alive:
-            answered = partial(self._answered, key, group, behind or [])
+            answered = partial(self._answered, key, group)
             self._exchange.transfer(key, self._source, group, answered)
 
-    def _answered(
-        self,
-        key: SubQueueKey | None,
-        group: list[Message],
-        behind: list[Message],
-        error: BusError | None,
-    ) -> None:
+    def _answered(self, key: SubQueueKey, group: list[Message], error: BusError | None) -> None:
         if not self._alive:
             return
-        if error is not None and key is not None:
-            if error.kind.retryable:
-                due_ms = self._host.now_ms() + RETRY_MS
-                self._host.at(due_ms, partial(self._again, [*group, *behind]))
-                return
-            if len(group) > 1:
-                # One of them may be one too many: ask for each, in order.
-                self._hand_over(key, group[:1], [*group[1:], *behind])
-                return
         if error is None:
             self._forget(group)
+            self._go_on(key)
+        elif error.kind.retryable:
+            self._wait(key, group)
+        elif len(group) > 1:
+            # One of them may be one too many: ask for each, in order.
+            self._put_back(key, group[1:])
+            self._hand_over(key, group[:1])
+        elif error.kind is QUOTA_EXCEEDED and not self._is_forwarded(group[0]):
+            self._wait(key, group)  # FWD-5: neither dead letter nor lost, so it stays on its way
         else:
             self._give_up(group[0], error)
-        if behind and key is not None:
-            self._groups += 1
-            self._hand_over(key, behind)
+            self._go_on(key)
 
-    def _again(self, group: list[Message]) -> None:
-        """The destination may be another entity by now."""
-        if not self._alive:
-            return
-        try:
-            key = self._exchange.destination(self._source, group[0])
-        except BusError as error:
-            self._groups += len(group) - 1
-            for message in group:
-                self._answered(None, [message], [], error)
-            return
-        self._hand_over(key, group)
+    def _wait(self, key: SubQueueKey, group: list[Message]) -> None:
+        self._put_back(key, group)
+        self._host.at(self._host.now_ms() + RETRY_MS, partial(self._go_on, key))
+        self._group_done()
+
+    def _put_back(self, key: SubQueueKey, messages: list[Message]) -> None:
+        self._lines[key][:0] = messages
+        self._waiting += len(messages)
+
+    def _go_on(self, key: SubQueueKey) -> None:
+        """Nothing is on its way there: what waits for it is next."""
+        if self._alive:
+            line = self._lines.pop(key)
+            self._waiting -= len(line)
+            self._route(line)
 
     def _forget(self, group: list[Message]) -> None:
         journal = self._owner.partition(*self._source).journal
@@ -176,22 +193,43 @@ class Pump:
             stage.delete(self._sub_queue, message)
         stage.after.append(partial(self._settled, group, None))
 
-    def _give_up(self, message: Message, error: BusError) -> None:
-        """FWD-4, FWD-5: to the source's dead-letter queue, or a transaction's to its own."""
-        partition = self._owner.partition(self._source.incarnation, self._source.partition)
-        entity = partition.entity
-        forwards = not isinstance(entity, Topic) and message.destination in (
+    def _is_forwarded(self, message: Message) -> bool:
+        """By what its entity is set to do, not by a transaction."""
+        entity = self._partition.entity
+        return not isinstance(entity, Topic) and message.destination in (
             entity.forward_to,
             entity.forward_dead_letters_to,
         )
-        kind = SubQueueKind.DEAD_LETTER if forwards else SubQueueKind.TRANSFER_DEAD_LETTER
+
+    @property
+    def _partition(self) -> Partition:
+        return self._owner.partition(self._source.incarnation, self._source.partition)
+
+    def _give_up(self, message: Message, error: BusError) -> None:
+        """FWD-4, FWD-5: to the source's dead-letter queue, or a transaction's to its own."""
+        partition = self._partition
+        entity = partition.entity
         reason = dead_letters.not_forwarded(error)
-        change = Change(
-            MessageState.ACTIVE,
-            message.delivery_count,
-            None,
-            dead_letters.merged(message.changes, reason),
-        )
+        if (
+            not isinstance(entity, Topic)
+            and message.destination == entity.forward_to
+            and message.dead_letter_source is None
+        ):
+            # A dead letter like others: it may have to go on (DLQ-4).
+            stage = partition.dead_letter(
+                self._sub_queue, message, message.delivery_count, dict(reason)
+            )
+        else:
+            stage = self._move_aside(partition, message, reason)
+        stage.after.append(partial(self._settled, [message], error))
+
+    def _move_aside(self, partition: Partition, message: Message, reason: dict[str, str]) -> Stage:
+        """One that a transaction sent, or a dead letter that cannot be forwarded either."""
+        kind = SubQueueKind.TRANSFER_DEAD_LETTER
+        if self._is_forwarded(message):
+            kind = SubQueueKind.DEAD_LETTER
+        changes = dead_letters.merged(message.changes, reason)
+        change = Change(MessageState.ACTIVE, message.delivery_count, None, changes)
         moved = changed_copy(message, change)
         moved.destination = None
         stage = self._owner.stage(1)
@@ -200,7 +238,7 @@ class Pump:
             partition.journal.dead_lettered(stage, message, count, reason, kind, by_receiver=False)
         stage.move(self._sub_queue, partition.sub_queue(kind), message, moved)
         stage.noted.append((self._sub_queue, Event.DEAD_LETTERED))
-        stage.after.append(partial(self._settled, [message], error))
+        return stage
 
     def _settled(
         self, group: list[Message], given_up: BusError | None, error: BusError | None
@@ -228,5 +266,4 @@ class Pump:
     def _group_done(self) -> None:
         self._groups -= 1
         if self._groups == 0 and self._took_some:
-            self._took_some = False
             self._host.soon(self.run)

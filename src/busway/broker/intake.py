@@ -73,7 +73,7 @@ class Intake:
         """All of the messages or none; duplicates among them are accepted and dropped (DUP-3)."""
         key = SubQueueKey(partition.incarnation, partition.index, SubQueueKind.MAIN)
         again = partial(self._owner.send, key, messages, replies, tag)
-        if self.waits_for_history(partition, messages, again):
+        if self.waits_for_history(partition, messages, messages, again):
             return
         stage = self.take_in(partition, messages)
         if stage is None:
@@ -87,7 +87,7 @@ class Intake:
         entity = partition.entity
         now_ms = self._owner.now_ms()
         main = partition.sub_queue(SubQueueKind.MAIN)
-        history = self._history(partition, entity)
+        history = self.history(partition, entity)
         sent, duplicates = messages, 0
         if history is not None:
             messages = history.fresh(messages, now_ms)
@@ -109,20 +109,20 @@ class Intake:
         return stage
 
     def waits_for_history(
-        self, partition: Partition, messages: Sequence[Message], again: Callable[[], None]
+        self,
+        partition: Partition,
+        command: object,
+        messages: Sequence[Message],
+        again: Callable[[], None],
     ) -> bool:
         """Whether duplicates can only be told later; then `again` is called (D-1, D-13)."""
-        history = self._history(partition, partition.entity)
-        if history is None:
-            return False
-        if not history.loaded:
-            history.waiting.append(again)
-            return True
-        uncertain = history.uncertain(messages)
-        if uncertain is None:
-            return False
-        uncertain.waiting.append(again)
-        return True
+        history = self.history(partition, partition.entity)
+        return history is not None and history.waits(command, messages, again)
+
+    def history(self, partition: Partition, entity: Entity) -> DuplicateHistory | None:
+        if isinstance(entity, Subscription) or not entity.requires_duplicate_detection:
+            return None
+        return self._owner.duplicates(partition.sub_queue(SubQueueKind.MAIN))
 
     def check_room(self, partition: Partition, entity: Entity, size: int) -> None:
         """D-17: each partition has the chosen size as its own limit."""
@@ -137,11 +137,6 @@ class Intake:
                 size_bytes=total,
                 max_bytes=entity.max_size_bytes,
             )
-
-    def _history(self, partition: Partition, entity: Entity) -> DuplicateHistory | None:
-        if isinstance(entity, Subscription) or not entity.requires_duplicate_detection:
-            return None
-        return self._owner.duplicates(partition.sub_queue(SubQueueKind.MAIN))
 
     def _take_one(
         self, stage: Stage, partition: Partition, entity: Entity, message: Message, now_ms: int
@@ -309,7 +304,7 @@ class Intake:
             return
         if isinstance(entity, Subscription) or not entity.status.can_send:
             raise BusError(SEND_DISABLED, uri=entity.path)
-        if self.waits_for_history(partition, new, again):
+        if self.waits_for_history(partition, messages, new, again):
             return
         stage = self.take_in(partition, new) or self._owner.stage(1)
         number = messages[-1].number

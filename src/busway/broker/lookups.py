@@ -29,6 +29,7 @@ from busway.store.base import READ_BYTES_MAX, READ_ROWS_MAX, MessagingStore, Sub
 
 T = TypeVar("T")
 Found = list[Message] | BusError
+Missing = list[int] | BusError
 
 
 class LookupOwner(Protocol):
@@ -143,6 +144,27 @@ class Lookups:
             self._read_numbers(
                 sub_queue, numbers, lambda found: self._cancel(sub_queue, numbers, found, done)
             )
+
+    def missing_scheduled(
+        self, key: SubQueueKey, numbers: Sequence[int], done: Callable[[Missing], None]
+    ) -> None:
+        """Which of these a cancel would not find; for who cancels in several partitions."""
+        if not self._owner.available:
+            done(BusError(SERVER_BUSY))
+            return
+        sub_queue = self._owner.stored_sub_queue(key)
+        if sub_queue is None:
+            done(list(numbers))
+            return
+
+        def read(found: Found) -> None:
+            if isinstance(found, BusError):
+                done(found)
+                return
+            there = {each.number for each in found if each.state is MessageState.SCHEDULED}
+            done([number for number in numbers if number not in there])
+
+        self._read_numbers(sub_queue, numbers, read)
 
     def _cancel(
         self,

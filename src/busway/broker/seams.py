@@ -6,7 +6,7 @@ scheduler and virtual time (D-35). Everything is a callback: no coroutine, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -57,6 +57,17 @@ class Entities(Protocol):
 
     def topic_rules(self, incarnation: int) -> TopicRules:
         """The rules of all its subscriptions, compiled; raises *not found* once it is deleted."""
+
+    def carry_out(
+        self, store_id: str, transaction_id: bytes, orders: bytes, now_ms: int = 0
+    ) -> None:
+        """What a committed transaction wants done there; once, however often it is asked for, and
+        until it is forgotten (D-28). Raises *server busy* if it has to be asked for again."""
+
+    def forget_carried_out(self, store_id: str, transaction_id: bytes) -> None: ...
+
+    def keep_carried_out(self, store_id: str, asked_for: Collection[bytes]) -> None:
+        """Forget all but these."""
 
 
 class TransferSource(NamedTuple):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from busway.broker.intake import Intake
 from busway.broker.partition import Partition
 from busway.broker.seams import Replies, SessionHolder, SessionLock
 from busway.broker.staging import Stage
 from busway.broker.sub_queue import SubQueue
+from busway.model.entities import Entity, Subscription
 from busway.model.errors import SERVER_BUSY, SESSION_LOCK_LOST, BusError
 from busway.store.base import MessagingStore, SubQueueKey
 
@@ -20,6 +22,8 @@ class SessionOwner(Protocol):
     def available(self) -> bool: ...
 
     def now_ms(self) -> int: ...
+
+    def entity(self, incarnation: int) -> Entity: ...
 
     def find_sub_queue(self, key: SubQueueKey) -> SubQueue | None: ...
 
@@ -35,8 +39,9 @@ class SessionOwner(Protocol):
 
 
 class SessionCommands:
-    def __init__(self, owner: SessionOwner) -> None:
+    def __init__(self, owner: SessionOwner, intake: Intake) -> None:
         self._owner = owner
+        self._intake = intake
 
     def accept(
         self, key: SubQueueKey, session_id: str | None, holder: SessionHolder
@@ -75,8 +80,14 @@ class SessionCommands:
     def set_state(self, lock: SessionLock, state: bytes | None, replies: Replies, tag: int) -> None:
         try:
             sub_queue = self._held(lock)
-            stage = self._owner.stage(1, len(state or b""))
+            assert sub_queue.sessions is not None
+            size = len(state or b"")
+            growth = size - sub_queue.sessions.get(lock.session_id).state_bytes
+            if growth > 0:  # SES-10, D-17; who gives room back is never refused
+                self._check_room(self._partition(lock), growth)
+            stage = self._owner.stage(1, size)
             stage.set_session_state(sub_queue, lock.session_id, state, self._owner.now_ms())
+            stage.hold_room(sub_queue, max(growth, 0))
             stage.answer(replies, tag)
         except BusError as error:
             replies.failed(tag, error)
@@ -106,6 +117,12 @@ class SessionCommands:
     def _take_work(self) -> None:
         if not self._owner.available:
             raise BusError(SERVER_BUSY, refused=True)
+
+    def _check_room(self, partition: Partition, size: int) -> None:
+        entity = partition.entity
+        if isinstance(entity, Subscription):
+            entity = self._owner.entity(entity.topic_incarnation)  # its messages count there
+        self._intake.check_room(partition, entity, size)
 
     def _held(self, lock: SessionLock) -> SubQueue:
         self._take_work()

@@ -56,6 +56,7 @@ class Stage:
     __slots__ = (
         "_counters",
         "_heads",
+        "_room",
         "_session_counts",
         "_state_bytes",
         "after",
@@ -121,6 +122,7 @@ class Stage:
         """Of the deletes, those that are no receiver's."""
         self.records = 0
         self.bytes = 0
+        self._room: list[tuple[SubQueue, int]] = []
         self._counters: dict[SubQueue, Counters] = {}
         self._heads: dict[Journal, JournalHead] = {}
         self._session_counts: dict[tuple[SubQueue, str], int] = {}
@@ -181,6 +183,15 @@ class Stage:
         self.session_states.append((sub_queue, session_id, state, now_ms))
         self.records += 1
         self.bytes += len(state or b"")
+
+    def hold_room(self, sub_queue: SubQueue, size: int) -> None:
+        """What will count against the quota, and is no message (D-17)."""
+        sub_queue.tally.staged_bytes += size
+        self._room.append((sub_queue, size))
+
+    def mark_transaction(self, mark: TransactionMark) -> None:
+        self.transactions.append(mark)
+        self.records += 1
 
     def purge(self, slot: int) -> None:
         self.purges.append(slot)
@@ -358,6 +369,9 @@ class Stage:
         for (sub_queue, session_id), state_bytes in self._state_bytes.items():
             assert sub_queue.sessions is not None
             sub_queue.sessions.get(session_id).state_bytes = state_bytes
+        self._free_room()
+
+    def _free_room(self) -> None:
         for sub_queue, message in self.puts:
             sub_queue.tally.staged_bytes -= message.size
         self._count_movements()
@@ -373,6 +387,8 @@ class Stage:
             sub_queue.movements.received -= 1
         for sub_queue, event in self.noted:
             sub_queue.movements.count(event)
+        for sub_queue, size in self._room:
+            sub_queue.tally.staged_bytes -= size
 
     def apply(self) -> None:
         """The commit is durable: reveal, remove, answer (D-5)."""
@@ -413,8 +429,7 @@ class Stage:
     def undo(self, error: BusError) -> None:
         """The commit failed: every mark comes off, and everybody is told (D-1)."""
         touched: dict[SubQueue, None] = {}
-        for sub_queue, message in self.puts:
-            sub_queue.tally.staged_bytes -= message.size
+        self._free_room()
         for history, mark in self.duplicates:
             history.undone(mark)
         for sub_queue, message in self.deletes:

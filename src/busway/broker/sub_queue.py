@@ -21,6 +21,7 @@ from busway.model.message import ACTIVE, Message
 from busway.store.base import Counters, SubQueueKey
 
 if TYPE_CHECKING:
+    from busway.broker.diversion import Diversion
     from busway.broker.forwarding import Pump
     from busway.broker.partition import Partition
 
@@ -72,8 +73,9 @@ class SubQueue:
         self.locks = LockTable()
         self.sessions = SessionTable(self, budget) if has_sessions else None
         self._line = Line(self, budget, 0 if has_sessions else self.committed.active)
-        self.pump: Pump | None = None
-        """Of a transfer queue: who hands its messages over (D-27)."""
+        self.pump: Pump | Diversion | None = None
+        """Of a transfer queue: who hands its messages over (D-27). Of a main queue: who takes what
+        lies in it once its entity forwards."""
         self._partition = partition
         self._watchers = watchers
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from busway.broker.duplicates import DuplicateHistory
 from busway.broker.intake import Intake
+from busway.broker.orders import Orders
 from busway.broker.partition import Partition
 from busway.broker.seams import Replies, Settlement
 from busway.broker.staging import Stage
@@ -37,12 +39,14 @@ class Transaction:
     settlements: list[tuple[SubQueueKey, bytes, Settlement]] = field(default_factory=list)
     schedules: list[tuple[SubQueueKey, list[Message], list[int]]] = field(default_factory=list)
     """Scheduled messages with the numbers that were reserved for them: the client has them."""
+    orders: bytes | None = None
+    """What is done in the catalog once it is committed: rule changes (D-28)."""
     epoch: int | None = None
     """The store's, when numbers were reserved: after it they may have been given to others."""
 
     @property
     def is_empty(self) -> bool:
-        return self.records == 0
+        return self.records == 0 and self.orders is None
 
     @property
     def batches(self) -> list[tuple[SubQueueKey, list[Message]]]:
@@ -80,16 +84,18 @@ class TransactionOwner(Protocol):
 
 
 class Transactions:
-    def __init__(self, owner: TransactionOwner, intake: Intake) -> None:
+    def __init__(self, owner: TransactionOwner, intake: Intake, orders: Orders) -> None:
         self._owner = owner
         self._intake = intake
+        self._orders = orders
         self._under_way: dict[bytes, Stage] = {}
         """Transactions that no commit has decided yet: a repeated one waits for it (D-1)."""
 
     def carry_out(self, transaction: Transaction, replies: Replies, tag: int) -> None:
         """Raises *rollback* if any part cannot be done; then nothing is."""
         if self._owner.was_carried_out(transaction.transaction_id):
-            replies.committed([tag])
+            answer = partial(replies.committed, [tag])
+            self._orders.when_done(transaction.transaction_id, answer)
             return
         if transaction.epoch not in (None, self._owner.epoch):
             raise BusError(TRANSACTION_ROLLBACK, reason="its messaging store was lost meanwhile.")
@@ -126,18 +132,26 @@ class Transactions:
             for key, messages in transaction.transfers:
                 self._stage_transfer(stage, key, messages)
             until_ms = self._owner.now_ms() + OUTCOME_KEPT_MS
-            mark = TransactionMark(transaction.transaction_id, until_ms)
-            stage.transactions.append(mark)
-            stage.after.append(partial(self._committed, mark))
+            mark = TransactionMark(transaction.transaction_id, until_ms, transaction.orders)
+            stage.mark_transaction(mark)
+            stage.after.append(partial(self._committed, mark, replies, tag))
             self._under_way[transaction.transaction_id] = stage
-            stage.answer(replies, tag)
+            if mark.orders is None:
+                stage.answer(replies, tag)
 
         self._owner.whole_stage(transaction.records, transaction.bytes, fill)
 
-    def _committed(self, mark: TransactionMark, error: BusError | None) -> None:
+    def _committed(
+        self, mark: TransactionMark, replies: Replies, tag: int, error: BusError | None
+    ) -> None:
         del self._under_way[mark.transaction_id]
         if error is None:
             self._owner.carried_out(mark)
+        if mark.orders is not None:
+            if error is None:
+                self._orders.carry_out(mark, partial(replies.committed, [tag]))
+            else:
+                replies.failed(tag, error)
 
     def _locked(
         self, transaction: Transaction, again: Callable[[], None]
@@ -170,10 +184,22 @@ class Transactions:
 
     def _waits_for_history(self, transaction: Transaction, again: Callable[[], None]) -> bool:
         scheduled = [(key, messages) for key, messages, _ in transaction.schedules]
+        by_key: dict[SubQueueKey, list[Message]] = {}
         for key, messages in (*transaction.sends, *scheduled):
+            by_key.setdefault(key, []).extend(messages)
+        passed: list[DuplicateHistory] = []
+        for key in sorted(by_key):  # in one order for all, so that no two wait for each other
             partition = self._owner.partition(key.incarnation, key.partition)
-            if self._intake.waits_for_history(partition, messages, again):
+            history = self._intake.history(partition, partition.entity)
+            if history is None:
+                continue
+            if history.waits(transaction, by_key[key], again):
+                for each in passed:
+                    each.hold(transaction)
                 return True
+            passed.append(history)
+            if history.is_trying(transaction):
+                again = history.go_on  # it has its place there until all of them let it through
         return False
 
     def _stage_transfer(self, stage: Stage, key: SubQueueKey, messages: list[Message]) -> None:

@@ -7,8 +7,9 @@ look-ups in dictionaries, because every send and settlement makes one.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
 from busway.cluster.entity_index import EntityIndex
 from busway.cluster.idleness import Idleness
 from busway.cluster.rule_book import DEFAULT_RULES, NewIdSource, RuleBook
+from busway.cluster.rule_orders import RuleOrder, decode_orders
 from busway.cluster.store_register import StoreRegister, StoreStanding
 from busway.model.access import checked_access_rules
 from busway.model.entities import (
@@ -48,6 +50,8 @@ from busway.model.properties import AnyEntity, check_update, normalise, validate
 
 if TYPE_CHECKING:
     from busway.filters.rules import TopicRules
+
+log = logging.getLogger("busway.cluster")
 
 __all__ = ["Catalog", "CatalogError", "Change", "RuleChange", "StoreStanding", "Tombstone"]
 
@@ -104,6 +108,8 @@ class Catalog(EntityIndex):
         self._owners = owners
         self._new_id = new_id
         self._listeners: list[Callable[[Change], None]] = []
+        self._untold: list[Change] | None = None
+        """While several changes are one commit: what listeners are told once it is done."""
         self._root_rule: AuthorizationRule | None = None
         self._with_root_rule = namespace
         self._rules = RuleBook(new_id)
@@ -343,6 +349,55 @@ class Catalog(EntityIndex):
             raise BusError(NOT_FOUND, uri=subscription.path)
         return topic, newest
 
+    # --- Rule changes of transactions (D-28) -----------------------------------------------------
+
+    def carry_out(
+        self, store_id: str, transaction_id: bytes, orders: bytes, now_ms: int = 0
+    ) -> None:
+        """What a transaction of this store wants done here: all in one commit, and once, however
+        often it is asked for. What cannot be done any more is left out: the messages of the
+        transaction are there, and it cannot be taken back."""
+        if transaction_id in self._file.carried_out(store_id):
+            return
+        self._untold = []
+        try:
+            with self._file.together():
+                self._file.mark_carried_out(store_id, transaction_id)
+                for order in decode_orders(orders):
+                    self._carry_out_one(order, now_ms)
+        except (sqlite3.Error, BusError) as error:
+            self._untold = None
+            self._load()
+            raise BusError(SERVER_BUSY, refused=True) from error
+        told, self._untold = self._untold, None
+        self._tell(told)
+
+    def _carry_out_one(self, order: RuleOrder, now_ms: int) -> None:
+        subscription = self.get(order.subscription)
+        try:
+            if not isinstance(subscription, Subscription):
+                raise BusError(NOT_FOUND, uri=f"subscription {order.subscription}")
+            if order.rule is None:
+                self.remove_rule(subscription, order.name, now_ms)
+            else:
+                self.add_rule(subscription, order.rule, now_ms)
+        except BusError as error:
+            if error.kind is SERVER_BUSY:
+                raise
+            log.warning("a rule could not be changed after its transaction: %s", error)
+
+    def forget_carried_out(self, store_id: str, transaction_id: bytes) -> None:
+        """The store does not ask for it any more."""
+        with self._writing():
+            self._file.forget_carried_out(store_id, [transaction_id])
+
+    def keep_carried_out(self, store_id: str, asked_for: Collection[bytes]) -> None:
+        """The store was opened, and will ask for these alone."""
+        over = self._file.carried_out(store_id).difference(asked_for)
+        if over:
+            with self._writing():
+                self._file.forget_carried_out(store_id, over)
+
     # --- Idle entities (STA-4) -------------------------------------------------------------------
 
     def touch(self, incarnation: int, now_ms: int) -> None:
@@ -396,6 +451,12 @@ class Catalog(EntityIndex):
             if isinstance(change.after, Subscription):
                 for rule in rules:
                     self._rules.put(change.after, rule)
+        if self._untold is not None:
+            self._untold.extend(changes)
+        else:
+            self._tell(changes)
+
+    def _tell(self, changes: Sequence[Change]) -> None:
         for change in changes:
             for listener in tuple(self._listeners):
                 listener(change)

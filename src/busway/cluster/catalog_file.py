@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,7 +60,15 @@ CREATE TABLE rules (
     UNIQUE (subscription, name_key)
 );
 """
-STEPS = (FIRST_SCHEMA, RULES_SCHEMA)
+ORDERS_SCHEMA = """
+-- Transactions whose rule changes are in here, until their store has forgotten them (D-28).
+CREATE TABLE carried_out (
+    store_id TEXT NOT NULL,
+    transaction_id BLOB NOT NULL,
+    PRIMARY KEY (store_id, transaction_id)
+) WITHOUT ROWID;
+"""
+STEPS = (FIRST_SCHEMA, RULES_SCHEMA, ORDERS_SCHEMA)
 """What makes a file of each format from one of the format before."""
 FORMAT = len(STEPS)
 
@@ -83,6 +91,7 @@ class CatalogFile:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self._together = False
         try:
             if path is not None:
                 # It holds the keys of access rules; SQLite gives its WAL the same mode.
@@ -114,7 +123,20 @@ class CatalogFile:
         return int(self._database.execute("PRAGMA user_version").fetchone()[0])
 
     @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is written in here is one transaction."""
+        with self._transaction():
+            self._together = True
+            try:
+                yield
+            finally:
+                self._together = False
+
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
+        if self._together:
+            yield
+            return
         self._database.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -142,13 +164,14 @@ class CatalogFile:
         return [store_id for (store_id,) in rows]
 
     def write_stores(self, stores: list[str]) -> None:
-        """The list as it is now. Tombstones of a store that is gone have nothing to wait for."""
+        """The list as it is now. What is kept for a store that is gone has nothing to wait for."""
         with self._transaction():
             self._database.execute("DELETE FROM stores")
             self._database.executemany("INSERT INTO stores VALUES (?, ?)", list(enumerate(stores)))
-            self._database.execute(
-                "DELETE FROM tombstones WHERE store_id NOT IN (SELECT store_id FROM stores)"
-            )
+            for table in ("tombstones", "carried_out"):
+                self._database.execute(
+                    f"DELETE FROM {table} WHERE store_id NOT IN (SELECT store_id FROM stores)"
+                )
 
     # Entities
 
@@ -250,6 +273,27 @@ class CatalogFile:
             self._database.execute(
                 "DELETE FROM rules WHERE subscription = ? AND name_key = ?",
                 (subscription.incarnation, name_key(name)),
+            )
+
+    # Transactions that changed rules
+
+    def carried_out(self, store_id: str) -> set[bytes]:
+        rows = self._database.execute(
+            "SELECT transaction_id FROM carried_out WHERE store_id = ?", (store_id,)
+        )
+        return {transaction_id for (transaction_id,) in rows}
+
+    def mark_carried_out(self, store_id: str, transaction_id: bytes) -> None:
+        with self._transaction():
+            self._database.execute(
+                "INSERT INTO carried_out VALUES (?, ?)", (store_id, transaction_id)
+            )
+
+    def forget_carried_out(self, store_id: str, transaction_ids: Iterable[bytes]) -> None:
+        with self._transaction():
+            self._database.executemany(
+                "DELETE FROM carried_out WHERE store_id = ? AND transaction_id = ?",
+                [(store_id, transaction_id) for transaction_id in transaction_ids],
             )
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ is made (P-14).
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -17,6 +17,7 @@ from uuid import UUID
 from busway.cluster.catalog import Catalog, Change
 from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
 from busway.cluster.rule_book import NewIdSource
+from busway.cluster.rule_orders import decode_orders
 from busway.cluster.store_register import StoreRegister
 from busway.model.entities import DEFAULT_NAMESPACE, Entity, Namespace, Queue, Topic
 from busway.model.errors import NOT_FOUND, BusError
@@ -136,6 +137,21 @@ class Catalogs:
         if catalog is None:
             raise BusError(NOT_FOUND, uri=f"topic {incarnation}")
         return catalog.topic_rules(incarnation)
+
+    def carry_out(
+        self, store_id: str, transaction_id: bytes, orders: bytes, now_ms: int = 0
+    ) -> None:
+        """A transaction changes rules of one topic, so all of them are one namespace's (D-28)."""
+        owners = [self._owners.get(order.subscription) for order in decode_orders(orders)]
+        # If all of it was deleted meanwhile, it does not matter who says so.
+        catalog = next((each for each in owners if each is not None), self.default)
+        catalog.carry_out(store_id, transaction_id, orders, now_ms)
+
+    def forget_carried_out(self, store_id: str, transaction_id: bytes) -> None:
+        self.default.forget_carried_out(store_id, transaction_id)
+
+    def keep_carried_out(self, store_id: str, asked_for: Collection[bytes]) -> None:
+        self.default.keep_carried_out(store_id, asked_for)
 
     def find_beside(self, incarnation: int, path: str) -> Queue | Topic | None:
         """The queue or topic of this name in the namespace of that incarnation (FWD-1)."""

@@ -132,7 +132,7 @@ def _attach_receiver(connection: GatewayConnection, link: Link, address: Address
         return
     if wish is not None:
         raise BusError(SESSION_NOT_ALLOWED)
-    fan_in = entrances.fan_in_with_room(gateway, entity, address.sub_queue, uri)
+    fan_in = gateway.fan_in(entity, address.sub_queue)
     receiver = ReceiverEndpoint(connection, link, entity, address, fan_in, delete=delete)
     connection.keep(receiver)
     link.accept()

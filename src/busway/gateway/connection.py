@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,7 +27,7 @@ from busway.amqp.events import (
     UnknownDisposed,
 )
 from busway.amqp.link import Link
-from busway.amqp.performatives import Rejected
+from busway.amqp.performatives import Rejected, TransactionalState
 from busway.amqp.sasl import plain_credentials
 from busway.amqp.settings import ConnectionSettings, Role
 from busway.broker.seams import SessionLock
@@ -43,6 +44,7 @@ from busway.gateway.transactions import OpenTransaction
 from busway.model.errors import (
     HOST_CHANGED,
     LOCK_LOST,
+    MESSAGE_SIZE_EXCEEDED,
     TOKEN_MISSING,
     TRANSACTION_UNKNOWN,
     UNAUTHORIZED,
@@ -227,6 +229,16 @@ class GatewayConnection:
                 case AttachRequested(link=link):
                     self._attach(link)
                 case TransferTooLarge(link=link):
+                    limit = link.receive_limit
+                    self._refuse_in_transaction(
+                        event.state,
+                        BusError(
+                            MESSAGE_SIZE_EXCEEDED,
+                            delivery_id=event.delivery_id,
+                            size_bytes=f"above {limit}",
+                            max_bytes=limit,
+                        ),
+                    )
                     link.context.too_large(event.delivery_id, event.settled)
                 case UnknownDisposed():
                     self._answer_unknown(event)
@@ -265,8 +277,17 @@ class GatewayConnection:
     def _answer_unknown(self, event: UnknownDisposed) -> None:
         """Settled by us already, or never sent: the lock is not there any more (amqp.md 10)."""
         if not event.settled and event.state is not None:
-            fault = Rejected(self.gateway.wire_error(BusError(LOCK_LOST)))
+            error = BusError(LOCK_LOST)
+            self._refuse_in_transaction(event.state, error)
+            fault = Rejected(self.gateway.wire_error(error))
             event.session.settle_unknown(event.first, event.last, fault)
+
+    def _refuse_in_transaction(self, state: Any, error: BusError) -> None:
+        """An operation that is refused before an endpoint sees it ends its transaction, too: a
+        commit without it would look like one with it (TXN-6, P-33)."""
+        if isinstance(state, TransactionalState) and state.txn_id in self.transactions:
+            with suppress(BusError), self.transactions[state.txn_id].operation():
+                raise error
 
     def _end(self) -> None:
         if self._ended:

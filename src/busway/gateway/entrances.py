@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from busway.gateway.fanin import FanIn
 from busway.gateway.router import Destination
 from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import (
@@ -16,13 +15,11 @@ from busway.model.errors import (
     INVALID_OPERATION,
     NOT_FOUND,
     RECEIVE_DISABLED,
-    RECEIVERS_EXCEEDED,
     SEND_DISABLED,
     SEND_TO_SUB_QUEUE,
     BusError,
     ErrorKind,
 )
-from busway.model.limits import RECEIVES_PER_ENTITY_MAX
 from busway.model.names import Address, SubQueueKind
 
 if TYPE_CHECKING:
@@ -58,12 +55,13 @@ def open_destination(gateway: Gateway, address: Address, uri: str) -> Destinatio
 
 
 def open_source(gateway: Gateway, address: Address, uri: str) -> Entity:
-    """The entity whose messages may be received now."""
+    """The entity whose messages may be received now, by one more receiver (LIM-10)."""
     entity = entity_at(gateway, address, uri)
     if not isinstance(entity, Topic):
         if not entity.status.can_receive:
             raise _disabled(entity, RECEIVE_DISABLED, uri)
         _check_forwarding(entity, address.sub_queue)
+    gateway.receivers.check(entity, uri)
     return entity
 
 
@@ -72,14 +70,6 @@ def needs_session(entity: Entity, sub_queue: SubQueueKind) -> bool:
     if isinstance(entity, Topic) or sub_queue is not SubQueueKind.MAIN:
         return False
     return entity.requires_session
-
-
-def fan_in_with_room(gateway: Gateway, entity: Entity, sub_queue: SubQueueKind, uri: str) -> FanIn:
-    """Where receivers of a sub-queue meet its partitions, if one more may come (LIM-10)."""
-    fan_in = gateway.fan_in(entity, sub_queue)
-    if len(fan_in.links) >= RECEIVES_PER_ENTITY_MAX:
-        raise BusError(RECEIVERS_EXCEEDED, uri=uri, limit=RECEIVES_PER_ENTITY_MAX)
-    return fan_in
 
 
 def _disabled(entity: Entity, partly: ErrorKind, uri: str) -> BusError:

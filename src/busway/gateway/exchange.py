@@ -7,7 +7,7 @@ that a repeated transfer finds what the first one has left there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from busway.amqp import codec
@@ -25,6 +25,8 @@ from busway.model.errors import NOT_FOUND, SERVER_BUSY, BusError
 from busway.model.message import Message, MessageState
 from busway.model.partitioning import message_id_text, partition_of_key
 from busway.store.base import SubQueueKey, SubQueueKind
+
+ANY_PARTITION = -1
 
 
 class Directory(Protocol):
@@ -69,6 +71,39 @@ class Exchange:
             return
         now_ms = self._host.now_ms()
         owner.transfer(key, source, [_prepared(each, entity, now_ms) for each in messages], done)
+
+
+def check_room(router: Router, entity: Destination, messages: Sequence[Message]) -> None:
+    """FWD-5: raise if the destination is full, while there is a sender to be told.
+
+    One that cannot be asked may have room; what becomes full later has to be waited for (D-27).
+    """
+    sizes: dict[int, int] = {}
+    for message in messages:
+        key = _key(message, entity)
+        partition = ANY_PARTITION if key is None else partition_of_key(key, len(entity.placement))
+        sizes[partition] = sizes.get(partition, 0) + message.size
+    for partition, size in sizes.items():
+        partitions = range(len(entity.placement)) if partition == ANY_PARTITION else [partition]
+        _check_some_room(router, entity, partitions, size)
+
+
+def _check_some_room(
+    router: Router, entity: Destination, partitions: Sequence[int], size: int
+) -> None:
+    full: BusError | None = None
+    for partition in partitions:
+        owner = router.owner(entity, partition)
+        if owner is None or not owner.available:
+            return
+        try:
+            owner.check_room(SubQueueKey(entity.incarnation, partition, SubQueueKind.MAIN), size)
+        except BusError as error:
+            full = error
+        else:
+            return
+    if full is not None:
+        raise full
 
 
 def _partition(message: Message, entity: Destination) -> int:

@@ -22,6 +22,7 @@ from busway.gateway.connection import GatewayConnection, Peer
 from busway.gateway.fanin import FanIn
 from busway.gateway.idle_entities import IdleEntities
 from busway.gateway.management import ManagementService
+from busway.gateway.receiver_counts import ReceiverCounts
 from busway.gateway.requests import Request
 from busway.gateway.router import Owner, Router
 from busway.gateway.sender import SenderEndpoint
@@ -96,6 +97,7 @@ class Gateway:
         self.sessions = SessionWaits(self)
         self.idle = IdleEntities(self)
         self.visitors = Visitors(self)
+        self.receivers = ReceiverCounts()
         self.connections: dict[GatewayConnection, None] = {}
         """Those that were opened to this namespace."""
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}

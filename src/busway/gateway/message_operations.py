@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -119,21 +120,61 @@ def _numbers(messages: list[Message]) -> dict[str, Any]:
 
 
 def cancel_scheduled_message(call: Call) -> None:
-    """All of a partition's numbers or none of them; SDKs cancel what they scheduled together."""
+    """All of them or none; SDKs cancel what they scheduled together."""
     entity = call.destination
     by_partition: dict[int, list[int]] = {}
     for number in call.items("sequence-numbers", int):
         by_partition.setdefault(partition_of(int(number)), []).append(int(number))
     for partition, numbers in by_partition.items():
         if not 0 <= partition < len(entity.placement):
-            raise BusError(CANCEL_NOT_FOUND, numbers=",".join(str(each) for each in numbers))
+            raise _not_cancelled(numbers)
     owners = {
         partition: call.gateway.router.available_owner(entity, partition)
         for partition in by_partition
     }
-    collected = Collected(call, len(by_partition))
+
+    def cancel() -> None:
+        collected = Collected(call, len(by_partition))
+        for partition, numbers in by_partition.items():
+            owners[partition].cancel_scheduled(call.key(partition), numbers, collected.done)
+
+    if len(by_partition) == 1:
+        cancel()
+        return
+    # No commit spans partitions, so first everybody is asked whether all are there. Only one that
+    # becomes active between that and its cancel can leave others cancelled without it.
+    missing = MissingNumbers(call, len(by_partition), cancel)
     for partition, numbers in by_partition.items():
-        owners[partition].cancel_scheduled(call.key(partition), numbers, collected.done)
+        owners[partition].missing_scheduled(call.key(partition), numbers, missing.answered)
+
+
+class MissingNumbers:
+    """Asks several partitions, and goes on if none of them misses a number."""
+
+    def __init__(self, call: Call, count: int, go_on: Callable[[], None]) -> None:
+        self._call = call
+        self._open = count
+        self._go_on = go_on
+        self._missing: list[int] = []
+        self._error: BusError | None = None
+
+    def answered(self, outcome: list[int] | BusError) -> None:
+        self._open -= 1
+        if isinstance(outcome, BusError):
+            self._error = outcome
+        else:
+            self._missing += outcome
+        if self._open == 0:
+            if self._error is None and self._missing:
+                self._error = _not_cancelled(sorted(self._missing))
+            if self._error is None:
+                self._go_on()
+            else:
+                self._call.fail(self._error)
+
+
+def _not_cancelled(numbers: list[int]) -> BusError:
+    return BusError(CANCEL_NOT_FOUND, numbers=",".join(str(each) for each in numbers))
 
 
 # --- 4.5, DEF-2 to DEF-5, DEF-7 ------------------------------------------------------------------

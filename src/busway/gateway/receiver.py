@@ -124,6 +124,7 @@ class ReceiverEndpoint:
         self._acknowledgements: dict[SettlementKind, Acknowledgements] = {}
         self._partitioned = is_partitioned(entity)
         self.gateway.idle.used(entity)
+        self.gateway.receivers.joined(entity)
         feed.join(self)
 
     # --- Credit ----------------------------------------------------------------------------------
@@ -345,4 +346,5 @@ class ReceiverEndpoint:
             self._drain_timer.cancel()
         self._recall()
         self.feed.leave(self)
+        self.gateway.receivers.left(self.entity)
         self.gateway.idle.used(self.entity)

@@ -20,6 +20,7 @@ from busway.broker.transactions import Transaction
 from busway.gateway import envelope
 from busway.gateway.coordinator import TRANSACTION_ID_BYTES
 from busway.gateway.envelope import Keyed
+from busway.gateway.exchange import check_room
 from busway.gateway.router import Destination, Dispatch, PendingSend
 from busway.gateway.transactions import to_be_transferred
 from busway.model.durations import format_timespan
@@ -170,6 +171,7 @@ class SenderEndpoint:
         key, random = keys.pop(), self.gateway.host.random_bytes
         partition = random(1)[0] % count if key is None else partition_of_key(key, count)
         found = [message for message, _, _ in messages]
+        check_room(self.gateway.router, entity, found)
         for message in found:
             to_be_transferred(message, entity)
         deadline_ms = now_ms + self.gateway.settings.send_timeout_ms

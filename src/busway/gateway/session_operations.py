@@ -68,7 +68,11 @@ def get_session_state(call: Call) -> None:
 
 
 def get_message_sessions(call: Call) -> None:
-    """5.4: of all partitions, in the order of their ids, so that paging by `skip` is stable."""
+    """5.4: of all partitions, in the order of their ids, so that paging by `skip` is stable.
+
+    Who names the last one that it has, as Java does, gets those behind it, however many were
+    there when it began; the `skip` that comes along says the same less well.
+    """
     updated_ms = call.integer("last-updated-time", LISTING_FROM_MS)
     skip, top = call.integer("skip", 0), call.integer("top", 100)
     if skip < 0 or top <= 0:
@@ -81,7 +85,11 @@ def get_message_sessions(call: Call) -> None:
             found.update(owner.sessions(call.key(partition), after_ms))
         except BusError as error:
             log.warning("sessions of partition %d are not listed: %s", partition, error)
-    page = sorted(found)[skip : skip + top]
+    last = call.text("last-session-id")
+    if last is None:
+        page = sorted(found)[skip : skip + top]
+    else:
+        page = sorted(each for each in found if each > last)[:top]
     if page:
         ids = Array(page, str)
         call.succeed({"skip": Int(skip + len(page)), "sessions-ids": ids})

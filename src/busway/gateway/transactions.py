@@ -8,7 +8,6 @@ a broker before the discharge: then all of it in one command, which is all or no
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +17,9 @@ from busway.amqp.errors import ProtocolError
 from busway.amqp.session import Session
 from busway.broker.seams import Settlement
 from busway.broker.transactions import Transaction
+from busway.cluster.rule_orders import RuleOrder, encode_orders
 from busway.gateway.envelope import Keyed
+from busway.gateway.exchange import check_room
 from busway.gateway.router import Destination
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
@@ -38,13 +39,12 @@ from busway.model.errors import (
 )
 from busway.model.limits import TRANSACTION_MAX_MESSAGES, TRANSACTION_MAX_MS
 from busway.model.message import Message, MessageState
+from busway.model.names import name_key
 from busway.model.partitioning import partition_of_key
 from busway.store.base import SubQueueKey, SubQueueKind
 
 if TYPE_CHECKING:
     from busway.gateway.gateway import Gateway
-
-log = logging.getLogger("busway.gateway")
 
 RULES_OF_PARTITIONED = (
     "Rules of a subscription of a partitioned topic cannot be changed inside a transaction."
@@ -65,7 +65,9 @@ class OpenTransaction:
         self._messages = 0
         self._bytes = 0
         self._work = Transaction(transaction_id)
-        self._rule_changes: list[Callable[[], object]] = []
+        self._rule_orders: list[RuleOrder] = []
+        self._transfers: list[tuple[int, list[Message]]] = []
+        """What goes to other entities, by their incarnation."""
         self.deadline_ms: int | None = None
         """None before the first operation (TXN-4)."""
         self._over: BusError | None = None
@@ -138,21 +140,27 @@ class OpenTransaction:
 
         topic = self._topic_of_rules(subscription)
         check_rule(rule)
-        catalog = self._gateway.catalog
-        if catalog.find_rule(subscription, rule.name) is not None:
+        if self._has_rule(subscription, rule.name):
             raise BusError(ENTITY_ALREADY_EXISTS, uri=f"{subscription.path}/Rules/{rule.name}")
         self._enter(topic, 0)
-        now_ms = self._gateway.host.now_ms()
-        self._rule_changes.append(partial(catalog.add_rule, subscription, rule, now_ms))
+        self._rule_orders.append(RuleOrder(subscription.incarnation, rule.name, rule))
 
     def remove_rule(self, subscription: Subscription, name: str) -> None:
         topic = self._topic_of_rules(subscription)
-        catalog = self._gateway.catalog
-        if catalog.find_rule(subscription, name) is None:
+        if not self._has_rule(subscription, name):
             raise BusError(NOT_FOUND, uri=f"{subscription.path}/Rules/{name}")
         self._enter(topic, 0)
-        now_ms = self._gateway.host.now_ms()
-        self._rule_changes.append(partial(catalog.remove_rule, subscription, name, now_ms))
+        self._rule_orders.append(RuleOrder(subscription.incarnation, name, None))
+
+    def _has_rule(self, subscription: Subscription, name: str) -> bool:
+        """As it will be, after what this transaction has ordered already."""
+        for order in reversed(self._rule_orders):
+            if (order.subscription, name_key(order.name)) == (
+                subscription.incarnation,
+                name_key(name),
+            ):
+                return order.rule is not None
+        return self._gateway.catalog.find_rule(subscription, name) is not None
 
     # --- Where it is -----------------------------------------------------------------------------
 
@@ -230,6 +238,7 @@ class OpenTransaction:
         self._take(found)
         key = SubQueueKey(self._home.incarnation, self._partition, SubQueueKind.MAIN)
         self._work.transfers.append((key, found))
+        self._transfers.append((entity.incarnation, found))
 
     def _check_count(self, messages: list[Keyed]) -> None:
         if self._messages + len(messages) > TRANSACTION_MAX_MESSAGES:  # LIM-5
@@ -255,7 +264,8 @@ class OpenTransaction:
         self._gateway.budget.give(self._bytes)
         self._bytes = 0
         self._work = Transaction(self.transaction_id)
-        self._rule_changes = []
+        self._rule_orders = []
+        self._transfers = []
 
     # --- The end ---------------------------------------------------------------------------------
 
@@ -283,28 +293,36 @@ class OpenTransaction:
             return
         self._over = BusError(TRANSACTION_UNKNOWN)
         work, home = self._work, self._home
+        if self._rule_orders:
+            work.orders = encode_orders(self._rule_orders)  # D-28: in the same commit
         if home is None or work.is_empty:
             self._finished(done, None)
             return
         try:
+            self._check_destinations()
             owner = self._gateway.router.available_owner(home, self._partition)
         except BusError as error:
             self._finished(done, error)
             return
         owner.transact(work, Discharge(partial(self._finished, done)), 0)
 
+    def _check_destinations(self) -> None:
+        """FWD-5, D-28: one that is gone or full is an error now; later it could not be told."""
+        by_destination: dict[int, list[Message]] = {}
+        for incarnation, messages in self._transfers:
+            by_destination.setdefault(incarnation, []).extend(messages)
+        for incarnation, messages in by_destination.items():
+            entity = self._gateway.catalog.get(incarnation)
+            if not isinstance(entity, Queue | Topic):
+                raise BusError(NOT_FOUND, uri=messages[0].destination)
+            check_room(self._gateway.router, entity, messages)
+
     def _finished(self, done: Callable[[BusError | None], None], error: BusError | None) -> None:
-        changes = self._rule_changes
         self._drop()
-        if error is None:
-            for change in changes:
-                try:
-                    change()
-                except BusError as problem:
-                    # Somebody else was faster. The messages are there, so it cannot be taken back.
-                    log.warning("a rule could not be changed after its transaction: %s", problem)
-        elif error.kind is not TRANSACTION_ROLLBACK:
-            error = BusError(TRANSACTION_ROLLBACK, reason=error.text)
+        if error is not None and error.kind is not TRANSACTION_ROLLBACK:
+            is_unknown = error.kind.retryable and not error.refused
+            if not is_unknown:  # else it may have been carried out (D-3)
+                error = BusError(TRANSACTION_ROLLBACK, reason=error.text)
         done(error)
 
 

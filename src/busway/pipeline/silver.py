@@ -128,11 +128,11 @@ def message_partials(events: DataFrame) -> DataFrame:
             at.alias("last_event_at"),
         ).alias("last"),
     )
-    return own.unionByName(_activations(numbered, own))
+    return own.unionByName(_renumbered(numbered, own))
 
 
-def _activations(events: DataFrame, like: DataFrame) -> DataFrame:
-    """A scheduled message goes on under another number: the last word about the old one."""
+def _renumbered(events: DataFrame, like: DataFrame) -> DataFrame:
+    """Some messages go on under another number: the last word about the old one."""
     from pyspark.sql import functions as f
 
     activated = events.where(
@@ -145,7 +145,7 @@ def _activations(events: DataFrame, like: DataFrame) -> DataFrame:
         "first_event_at": f.col("event_time"),
         "last": f.struct(
             f.col("journal_offset").alias("last_offset"),
-            f.lit("activated").alias("last_event"),
+            f.lit("renumbered").alias("last_event"),
             f.col("sub_queue").alias("last_sub_queue"),
             f.col("event_time").alias("last_event_at"),
         ),

@@ -175,7 +175,7 @@ MESSAGES = _table(
 
 STATES = {
     "scheduled": "waits for its time",
-    "activated": "its time came; it went on under another number",
+    "renumbered": "went on under another number: its time came, or it began to be forwarded",
     "cancelled": "was cancelled before its time",
     "active": "can be received, or is being received",
     "deferred": "waits to be asked for by its number",
@@ -188,7 +188,7 @@ STATES = {
     "dead_letter_removed": "has left the dead-letter queue",
 }
 """What `messages.state` says."""
-OVER = ("activated", "cancelled", "forwarded", "completed", "expired", "purged",
+OVER = ("renumbered", "cancelled", "forwarded", "completed", "expired", "purged",
         "dead_letter_removed")  # fmt: skip
 
 DELIVERIES = _table(

@@ -78,6 +78,7 @@ class ExpectedStore:
         self.read_duplicates = inner.read_duplicates
         self.read_journal_sizes = inner.read_journal_sizes
         self.journal_handle = inner.journal_handle
+        self.find_duplicates = inner.find_duplicates
         self.free_bytes = inner.free_bytes
         self.close = inner.close
 

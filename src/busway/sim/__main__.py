@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from busway.broker.broker import Broker
+from busway.sim.amqp_features_simulation import AmqpFeaturesSimulation
 from busway.sim.amqp_simulation import AmqpSimulation
 from busway.sim.bugs import BUGS
 from busway.sim.features_simulation import FeaturesSimulation
@@ -25,6 +26,8 @@ class Clients(StrEnum):
     """Over connections, a network and a gateway."""
     FEATURES = "features"
     """As direct ones, with sessions, schedules, duplicates, forwarding, transactions, topics."""
+    AMQP_FEATURES = "amqp-features"
+    """All of that over connections, and quotas."""
     ALL = "all"
 
 
@@ -32,6 +35,7 @@ SIMULATIONS: dict[Clients, type[Simulation]] = {
     Clients.DIRECT: Simulation,
     Clients.AMQP: AmqpSimulation,
     Clients.FEATURES: FeaturesSimulation,
+    Clients.AMQP_FEATURES: AmqpFeaturesSimulation,
 }
 
 app = typer.Typer(add_completion=False)

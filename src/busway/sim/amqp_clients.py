@@ -4,9 +4,9 @@ transfers, dispositions, credit, drains. What they saw goes into the same histor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from busway.amqp import codec
 from busway.amqp.connection import Connection, ConnectionSettings, Role
 from busway.amqp.events import (
     Attached,
@@ -16,42 +16,40 @@ from busway.amqp.events import (
     Settled,
     TransferReceived,
 )
-from busway.amqp.link import Link, LinkRole
-from busway.amqp.performatives import (
-    Accepted,
-    DeliveryState,
-    Rejected,
-    Source,
-    Target,
-)
-from busway.amqp.sections import BATCH_FORMAT
 from busway.amqp.session import Session
-from busway.model.entities import Queue
+from busway.model.entities import Entity
 from busway.model.message import MessageState, partition_of
-from busway.model.partitioning import partition_of_key
-from busway.sim import amqp_requests
-from busway.sim.amqp_receiver import AmqpReceiver, answer_of
+from busway.sim.amqp_answers import OK, answer_of_status
+from busway.sim.amqp_receiver import AmqpReceiver
 from busway.sim.amqp_requests import AmqpRequests
+from busway.sim.amqp_sender import AmqpSender, packed
+from busway.sim.amqp_session import AmqpSessionReceiver
+from busway.sim.amqp_transactions import AmqpTransactor, Compose
 from busway.sim.direct import Setting
+from busway.sim.direct_messages import Target
 from busway.sim.habits import Habits, Parcel
 from busway.sim.history import (
     Answer,
+    CancelEnded,
+    CancelStarted,
+    Holder,
     Peeked,
     PeekStarted,
     SendEnded,
-    SendStarted,
-    Violation,
 )
 from busway.sim.network import Wire
 from busway.sim.node import CREDENTIALS, HOSTNAME, Node
-from busway.sim.wire_messages import WireMessage, encode
+from busway.sim.wire_messages import WireMessage
 from busway.store.base import SubQueueKey, SubQueueKind
 
 
 class AmqpClient:
     """One application: it connects again whenever it lost its connection."""
 
-    def __init__(self, setting: Setting, node: Node, name: str) -> None:
+    def __init__(
+        self, setting: Setting, node: Node, name: str, compose: Compose | None = None
+    ) -> None:
+        """It uses transactions if it is told what to put into them."""
         self.setting = setting
         self.world = setting.world
         self.random = setting.world.random
@@ -63,15 +61,18 @@ class AmqpClient:
         self.senders: dict[int, AmqpSender] = {}
         self.receivers: list[AmqpReceiver] = []
         self.requests: dict[tuple[int, SubQueueKind], AmqpRequests] = {}
+        self.transactor = None if compose is None else AmqpTransactor(self, compose)
         self._connect()
 
     @property
+    def _ends(self) -> list[AmqpSender | AmqpReceiver | AmqpRequests | AmqpTransactor]:
+        """Whatever has links."""
+        control = [] if self.transactor is None else [self.transactor]
+        return [*self.senders.values(), *self.receivers, *self.requests.values(), *control]
+
+    @property
     def idle(self) -> bool:
-        return (
-            all(sender.idle for sender in self.senders.values())
-            and all(receiver.idle for receiver in self.receivers)
-            and all(requests.idle for requests in self.requests.values())
-        )
+        return all(end.idle for end in self._ends)
 
     def _connect(self) -> None:
         if self.closed or self._wire is not None:
@@ -86,12 +87,8 @@ class AmqpClient:
         engine.open()
         self.session = engine.begin()
         self._wire = self._node.connect(engine, self._take, self._lost)
-        for sender in self.senders.values():
-            sender.attach()
-        for receiver in self.receivers:
-            receiver.attach()
-        for requests in self.requests.values():
-            requests.attach()
+        for end in self._ends:
+            end.attach()
 
     def disconnect(self) -> None:
         """Without a word."""
@@ -100,12 +97,8 @@ class AmqpClient:
 
     def _lost(self) -> None:
         self._wire = self.session = None
-        for sender in self.senders.values():
-            sender.lost()
-        for receiver in self.receivers:
-            receiver.lost()
-        for requests in self.requests.values():
-            requests.lost()
+        for end in self._ends:
+            end.lost()
         if not self.closed:
             self.world.scheduler.after(self.random.randint(0, 1_000), self._connect)
 
@@ -130,15 +123,67 @@ class AmqpClient:
 
     # What an application does.
 
-    def send(self, queue: Queue, parcel: Parcel) -> None:
-        sender = self.senders.get(queue.incarnation)
+    def send(self, target: Target, parcel: Parcel) -> None:
+        self.sender_to(target).send(parcel)
+
+    def sender_to(self, target: Target) -> AmqpSender:
+        sender = self.senders.get(target.incarnation)
         if sender is None:
-            sender = self.senders[queue.incarnation] = AmqpSender(self, queue)
+            sender = self.senders[target.incarnation] = AmqpSender(self, target)
             sender.attach()
-        sender.send(parcel)
+        return sender
+
+    def schedule(self, target: Target, parcel: Parcel) -> None:
+        """SCH-2: by a request, which is answered with the numbers that cancel them."""
+        setting = self.setting
+        outgoing, payloads = packed(setting, target, parcel)
+        sends = outgoing.start(setting)
+
+        def ended(answer: Answer) -> None:
+            for send in sends:
+                setting.history.record(SendEnded(send, answer))
+
+        def done(status: int | None, body: dict[str, Any]) -> None:
+            ended(answer_of_status(status))
+            copies = setting.copies_of(target, parcel.traits)
+            numbers = body.get("sequence-numbers", []) if status == OK else []
+            for number, message in zip(numbers, outgoing.bodies, strict=False):
+                if number:  # a duplicate has none
+                    key = SubQueueKey(target.incarnation, partition_of(number), SubQueueKind.MAIN)
+                    setting.scheduled(key, number, [message + higher for _, higher in copies])
+
+        if not self.manage(target, SubQueueKind.MAIN).schedule(payloads, done):
+            ended(Answer.REFUSED)
+
+    def cancel(self, target: Target, number: int, bodies: Sequence[int]) -> None:
+        cancel, record = self.setting.next_number(), self.setting.history.record
+
+        def done(status: int | None, body: dict[str, Any]) -> None:
+            record(CancelEnded(cancel, answer_of_status(status)))
+
+        record(CancelStarted(cancel, tuple(bodies)))
+        if not self.manage(target, SubQueueKind.MAIN).cancel(number, done):
+            record(CancelEnded(cancel, Answer.REFUSED))
+
+    def receive_session(
+        self,
+        queue: Holder,
+        habits: Habits,
+        session_ids: Sequence[str],
+        *,
+        delete: bool,
+        drains: bool = False,
+    ) -> AmqpSessionReceiver:
+        name = f"{self.name}-receiver-{len(self.receivers)}"
+        receiver = AmqpSessionReceiver(
+            self, name, queue, habits, session_ids, delete=delete, drains=drains
+        )
+        self.receivers.append(receiver)
+        receiver.attach()
+        return receiver
 
     def receive(
-        self, queue: Queue, kind: SubQueueKind, habits: Habits, *, delete: bool
+        self, queue: Holder, kind: SubQueueKind, habits: Habits, *, delete: bool
     ) -> AmqpReceiver:
         name = f"{self.name}-receiver-{len(self.receivers)}"
         receiver = AmqpReceiver(self, name, queue, kind, habits, delete=delete)
@@ -146,14 +191,14 @@ class AmqpClient:
         receiver.attach()
         return receiver
 
-    def manage(self, queue: Queue, kind: SubQueueKind) -> AmqpRequests:
-        found = self.requests.get((queue.incarnation, kind))
+    def manage(self, entity: Entity, kind: SubQueueKind) -> AmqpRequests:
+        found = self.requests.get((entity.incarnation, kind))
         if found is None:
-            found = self.requests[queue.incarnation, kind] = AmqpRequests(self, queue, kind)
+            found = self.requests[entity.incarnation, kind] = AmqpRequests(self, entity, kind)
             found.attach()
         return found
 
-    def peek(self, queue: Queue, kind: SubQueueKind, from_number: int = 0) -> None:
+    def peek(self, queue: Holder, kind: SubQueueKind, from_number: int = 0) -> None:
         """Walks on until nothing is left (P-32)."""
         setting = self.setting
         peek = setting.next_number()
@@ -162,9 +207,12 @@ class AmqpClient:
         )
 
         def done(status: int | None, body: dict[str, Any]) -> None:
-            if status != amqp_requests.OK:
+            if status != OK:
                 return
-            messages = [WireMessage.read(bytes(each["message"])) for each in body["messages"]]
+            higher = setting.higher(queue.incarnation)
+            messages = [
+                WireMessage.read(bytes(each["message"]), higher) for each in body["messages"]
+            ]
             numbers = tuple(each.number for each in messages)
             setting.history.record(Peeked(peek, tuple(each.body for each in messages), numbers))
             for each in messages:
@@ -174,76 +222,3 @@ class AmqpClient:
             self.peek(queue, kind, numbers[-1] + 1)
 
         self.manage(queue, kind).peek(from_number, done)
-
-
-class AmqpSender:
-    def __init__(self, client: AmqpClient, queue: Queue) -> None:
-        self._client = client
-        self._setting = client.setting
-        self._queue = queue
-        self._link: Link | None = None
-        self._tags = 0
-        self._under_way: dict[int, int] = {}
-        """Sends by delivery id, which is one for each life of the link."""
-
-    @property
-    def idle(self) -> bool:
-        return not self._under_way
-
-    def attach(self) -> None:
-        session = self._client.session
-        if session is not None:
-            name = f"{self._client.name}-sender-{self._queue.path}"
-            self._link = session.attach(
-                name,
-                LinkRole.SENDER,
-                source=Source(name),
-                target=Target(self._queue.path),
-                rcv_settle_mode=1,
-            )
-            self._link.context = self
-
-    def lost(self) -> None:
-        self._link = None
-        under_way, self._under_way = self._under_way, {}
-        for send in under_way.values():
-            self._setting.history.record(SendEnded(send, Answer.UNKNOWN))
-
-    def send(self, parcel: Parcel) -> None:
-        link = self._link
-        if link is None or not link.is_attached or link.credit == 0:
-            return
-        setting, queue = self._setting, self._queue
-        bodies = tuple(setting.next_number() for _ in range(parcel.count))
-        pinned = None if parcel.key is None else partition_of_key(parcel.key, queue.partitions)
-        send = setting.next_number()
-        sizes = (1,) * parcel.count
-        setting.history.record(
-            SendStarted(send, queue.incarnation, bodies, sizes, parcel.ttl_ms, pinned)
-        )
-        messages = [encode(body, parcel.ttl_ms, parcel.key) for body in bodies]
-        self._tags += 1
-        tag = self._tags.to_bytes(4, "big")
-        if len(messages) == 1:
-            delivery_id = link.send(messages[0], tag)
-        else:
-            inner = b"".join(b"\x00\x53\x75" + codec.encode_value(each) for each in messages)
-            delivery_id = link.send(inner, tag, message_format=BATCH_FORMAT)
-        self._under_way[delivery_id] = send
-
-    def take(self, event: Event) -> None:
-        if isinstance(event, Disposed):
-            for delivery_id in event.delivery_ids:
-                send = self._under_way.pop(delivery_id, None)
-                if send is None:
-                    raise Violation("answers", f"delivery {delivery_id} was answered twice")
-                self._setting.history.record(SendEnded(send, self._answer(event.state)))
-        elif isinstance(event, Detached):
-            self.lost()
-
-    def _answer(self, state: DeliveryState | None) -> Answer:
-        if isinstance(state, Accepted):
-            return Answer.DONE
-        if isinstance(state, Rejected):
-            return answer_of(state.error)
-        raise Violation("answers", f"a send was answered with {state}")

@@ -22,24 +22,26 @@ from busway.amqp.performatives import (
     DeliveryState,
     Error,
     Modified,
+    Outcome,
     Rejected,
     Released,
     Source,
     Target,
+    TransactionalState,
 )
 from busway.amqp.session import Session
 from busway.amqp.types import Symbol
 from busway.broker.seams import SettlementKind
-from busway.model.entities import Queue
-from busway.model.errors import LOCK_LOST, NOT_FOUND, QUOTA_EXCEEDED
 from busway.model.message import partition_of
-from busway.sim import amqp_requests, habits
+from busway.sim import habits
+from busway.sim.amqp_answers import OK, answer_of, answer_of_status
 from busway.sim.amqp_requests import AmqpRequests
 from busway.sim.direct import Setting
 from busway.sim.habits import Habits
 from busway.sim.history import (
     Answer,
     Delivered,
+    Holder,
     RemovalUnknown,
     Renewed,
     SettleEnded,
@@ -48,15 +50,13 @@ from busway.sim.history import (
 )
 from busway.sim.network import DELAY_MAX_MS
 from busway.sim.wire_messages import WireMessage
+from busway.sim.world import StoreAndBroker
 from busway.store.base import SubQueueKey, SubQueueKind
 
-DEFINITE = {kind.condition for kind in (LOCK_LOST, NOT_FOUND, QUOTA_EXCEEDED)}
-"""Conditions that say by themselves that nothing was done; *server busy* does not."""
 
-
-def answer_of(error: Error | None) -> Answer:
-    definite = error is not None and error.condition in DEFINITE
-    return Answer.REFUSED if definite else Answer.UNKNOWN
+class Transactor(Protocol):
+    def begin(self, receiver: AmqpReceiver, held: list[HeldDelivery]) -> bool:
+        """Settle these in a transaction, with sends; False if that cannot be now."""
 
 
 class ReceivingClient(Protocol):
@@ -68,7 +68,10 @@ class ReceivingClient(Protocol):
     @property
     def session(self) -> Session | None: ...
 
-    def manage(self, queue: Queue, kind: SubQueueKind) -> AmqpRequests: ...
+    @property
+    def transactor(self) -> Transactor | None: ...
+
+    def manage(self, entity: Holder, kind: SubQueueKind) -> AmqpRequests: ...
 
 
 @dataclass(slots=True)
@@ -87,7 +90,7 @@ class AmqpReceiver:
         self,
         client: ReceivingClient,
         name: str,
-        queue: Queue,
+        queue: Holder,
         kind: SubQueueKind,
         habits: Habits,
         *,
@@ -109,6 +112,21 @@ class AmqpReceiver:
         self._link: Link | None = None
         self._settling: dict[int, tuple[int, HeldDelivery, SettlementKind]] = {}
         """By delivery id: the settlement under way."""
+        self._in_hand: dict[bytes, HeldDelivery] = {}
+        """Nothing was decided about them yet, by token."""
+
+    @property
+    def _holding(self) -> int | None:
+        """Of a session, if it has one."""
+        return None
+
+    @property
+    def session_id(self) -> str | None:
+        return None
+
+    def some_outcome(self) -> SettlementKind | None:
+        """What it would do with a message."""
+        return self._habits.outcome(self._random)
 
     @property
     def idle(self) -> bool:
@@ -117,6 +135,9 @@ class AmqpReceiver:
     # The link.
 
     def attach(self) -> None:
+        self._attach(None, None)
+
+    def _attach(self, filters: dict[Any, Any] | None, properties: dict[Any, Any] | None) -> None:
         session = self._client.session
         if session is None or self.closed:
             return
@@ -126,10 +147,11 @@ class AmqpReceiver:
         self._link = session.attach(
             f"{self.name}-{self._lives}",
             LinkRole.RECEIVER,
-            source=Source(path),
+            source=Source(path, filter=filters),
             target=Target(self.name),
             snd_settle_mode=1 if self.delete else 0,
             rcv_settle_mode=0 if self.delete else 1,
+            properties=properties,
         )
         self._link.context = self
 
@@ -182,7 +204,7 @@ class AmqpReceiver:
                 pass
 
     def _received(self, event: TransferReceived) -> None:
-        message = WireMessage.read(event.payload)
+        message = WireMessage.read(event.payload, self._setting.higher(self.queue.incarnation))
         if event.settled is not self.delete:
             raise Violation("answers", f"{self.name}: {message} is settled: {event.settled}")
         # Credit that was taken back may have been used before: what is under way still counts.
@@ -190,6 +212,8 @@ class AmqpReceiver:
         if self.keeps_credit and event.link.credit < self.keeps_credit // 2:
             self.set_credit(self.keeps_credit)
         token = None if event.settled else event.tag
+        if token is not None and self._ran_out_on_the_way(message):
+            return
         key = self._record(message, token, deferred=False)
         if token is not None:
             held = HeldDelivery(
@@ -200,7 +224,6 @@ class AmqpReceiver:
     def _record(self, message: WireMessage, token: bytes | None, *, deferred: bool) -> SubQueueKey:
         key = SubQueueKey(self.queue.incarnation, partition_of(message.number), self.kind)
         store = self._setting.world.stores[self.queue.placement[key.partition]]
-        recently = self._setting.world.now_ms() - store.disturbed_ms <= 2 * DELAY_MAX_MS
         self._setting.history.record(
             Delivered(
                 receiver=f"{self.name}-{self._lives}",
@@ -212,24 +235,39 @@ class AmqpReceiver:
                 token=token,
                 locked_until_ms=message.locked_until_ms,
                 epoch=int.from_bytes(token[2:6], "little") if token else store.broker.epoch,
-                # What was sent before a disturbance may arrive after it: then order means nothing.
-                disturbances=-message.body if recently else store.disturbances,
+                disturbances=self._disturbances(store, message.body),
                 deferred=deferred,
                 properties=message.properties,
+                holding=self._holding,
             )
         )
         return key
 
+    def _disturbances(self, store: StoreAndBroker, number: int) -> int:
+        """What was sent before a disturbance may arrive after it: then it compares with nothing."""
+        recently = self._setting.world.now_ms() - store.disturbed_ms <= 2 * DELAY_MAX_MS
+        return -number if recently else store.disturbances
+
+    def _ran_out_on_the_way(self, message: WireMessage) -> bool:
+        """A lock of its own lasts for longer than anything is under way."""
+        return False
+
     # What is done with it.
 
     def _decide_later(self, held: HeldDelivery) -> None:
+        self._in_hand[held.token] = held
         delay_ms = self._habits.delay_ms(self._random, self.queue.lock_duration_ms)
         self._setting.world.scheduler.after(delay_ms, lambda: self._decide(held))
 
     def _decide(self, held: HeldDelivery) -> None:
+        if self._in_hand.get(held.token) is not held:
+            return  # in a transaction, together with another
         if self._random.randrange(100) < self._habits.renews_percent and self._renew(held):
             return
-        kind = self._habits.outcome(self._random)
+        if self._random.randrange(100) < self._habits.transacts_percent and self._transact(held):
+            return
+        del self._in_hand[held.token]
+        kind = self.some_outcome()
         if kind is None:
             return
         if kind is SettlementKind.DEAD_LETTER and self.kind is not SubQueueKind.MAIN:
@@ -241,12 +279,41 @@ class AmqpReceiver:
 
     def _renew(self, held: HeldDelivery) -> bool:
         def done(status: int | None, body: dict[str, Any]) -> None:
-            if status == amqp_requests.OK:
+            if status == OK:
                 (until_ms,) = body["expirations"]
                 self._setting.history.record(Renewed(held.body, held.token, int(until_ms)))
             self._decide_later(held)
 
-        return self._client.manage(self.queue, self.kind).renew(held.token, done)
+        if not self._client.manage(self.queue, self.kind).renew(held.token, done):
+            return False
+        del self._in_hand[held.token]
+        return True
+
+    def _transact(self, held: HeldDelivery) -> bool:
+        """Together with others of the same partition, and with sends (TXN-1)."""
+        others = [
+            each
+            for each in self._in_hand.values()
+            if each is not held and (each.key, each.link) == (held.key, held.link)
+        ]
+        chosen = [held, *others[: self._random.randrange(3)]]
+        transactor = self._client.transactor
+        if held.link is None or transactor is None or not transactor.begin(self, chosen):
+            return False
+        for each in chosen:
+            del self._in_hand[each.token]
+        return True
+
+    def can_settle(self, held: HeldDelivery) -> bool:
+        """Whether it is still on a link of this client."""
+        link = held.link
+        return link is not None and link is self._link and link.is_attached
+
+    def settle_in(self, transaction_id: bytes, held: HeldDelivery, outcome: Outcome) -> None:
+        """What was said to be settled by whoever has the transaction."""
+        assert held.link is not None
+        state = TransactionalState(transaction_id, outcome)
+        held.link.settle([held.delivery_id], state, settled=False)
 
     def _settle_by_request(self, held: HeldDelivery, kind: SettlementKind) -> None:
         """LOCK-6: a token is good on any connection."""
@@ -254,21 +321,19 @@ class AmqpReceiver:
         number = self._setting.next_number()
 
         def done(status: int | None, body: dict[str, Any]) -> None:
-            self._ended(number, held, kind, amqp_requests.answer_of(status))
+            self._ended(number, held, kind, answer_of_status(status))
 
         # Recorded first, because a lost connection may answer at once.
         requests = self._client.manage(self.queue, self.kind)
         self._setting.history.record(
             SettleStarted(number, held.key, held.body, held.token, kind, reason)
         )
-        if not requests.settle(held.token, kind, reason, done):
+        if not requests.settle(held.token, kind, reason, self.session_id, done):
             self._setting.history.record(SettleEnded(number, Answer.REFUSED))
 
     def _settle_on_link(self, held: HeldDelivery, kind: SettlementKind) -> None:
         link = held.link
-        if link is None or link is not self._link or not link.is_attached:
-            return
-        if held.delivery_id in self._settling:
+        if link is None or not self.can_settle(held) or held.delivery_id in self._settling:
             return
         settlement, reason = habits.settlement(kind, self._random)
         number = self._setting.next_number()
@@ -293,29 +358,38 @@ class AmqpReceiver:
         self, settlement: int, held: HeldDelivery, kind: SettlementKind, answer: Answer
     ) -> None:
         self._setting.history.record(SettleEnded(settlement, answer))
-        if answer is Answer.DONE and kind is SettlementKind.DEFER:
+        if answer is Answer.DONE:
+            self.was_settled(held, kind)
+
+    def was_settled(self, held: HeldDelivery, kind: SettlementKind) -> None:
+        if kind is SettlementKind.DEFER:
             self._setting.deferred.setdefault(held.key, {})[held.number] = held.body
 
     def fetch_deferred(self, key: SubQueueKey, number: int, *, delete: bool) -> None:
         """DEF-2, DEF-3: by its number, through `$management`."""
         body = self._setting.deferred[key][number]
+        holding = self._holding
 
         def done(status: int | None, answer: dict[str, Any]) -> None:
-            if status == amqp_requests.OK:
+            if status == OK:
+                higher = self._setting.higher(key.incarnation)
                 for each in answer["messages"]:
-                    message = WireMessage.read(bytes(each["message"]))
+                    message = WireMessage.read(bytes(each["message"]), higher)
                     token = None if delete else each["lock-token"].bytes_le
+                    if self._holding != holding and token is not None:
+                        continue  # its session is over, and the lock with it
                     self._record(message, token, deferred=True)
                     if token is not None:
                         held = HeldDelivery(-1, message.body, message.number, key, token, None)
                         self._decide_later(held)
-            elif delete and amqp_requests.answer_of(status) is Answer.UNKNOWN:
+            elif delete and answer_of_status(status) is Answer.UNKNOWN:
                 self._setting.history.record(RemovalUnknown(key.incarnation, (body,), 0))
 
-        self._client.manage(self.queue, self.kind).fetch(number, delete=delete, done=done)
+        requests = self._client.manage(self.queue, self.kind)
+        requests.fetch(number, self.session_id, delete=delete, done=done)
 
 
-def outcome(kind: SettlementKind, changes: dict[str, Any]) -> DeliveryState:
+def outcome(kind: SettlementKind, changes: dict[str, Any]) -> Outcome:
     """As the client libraries say it (amqp.md 10)."""
     symbols = {Symbol(key): value for key, value in changes.items()} or None
     if kind is SettlementKind.COMPLETE:

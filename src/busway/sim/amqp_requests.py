@@ -1,6 +1,7 @@
-"""Requests of simulated AMQP clients on `<queue>/$management`: renew, peek, fetch what is deferred.
+"""Requests of simulated AMQP clients on `<entity>/$management`: locks, peeks, what is deferred or
+scheduled, sessions.
 
-A pair of links per queue and connection. A request that is not answered when the connection is
+A pair of links per entity and connection. A request that is not answered when the connection is
 lost is answered with None: nobody will ever tell.
 """
 
@@ -21,9 +22,7 @@ from busway.amqp.sections import (
 )
 from busway.amqp.types import Array, UInt
 from busway.broker.seams import SettlementKind
-from busway.model.entities import Queue
-from busway.model.errors import LOCK_LOST, MESSAGE_NOT_FOUND
-from busway.sim.history import Answer
+from busway.model.entities import Entity
 from busway.sim.wire_messages import decode
 from busway.store.base import SubQueueKind
 
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from busway.sim.amqp_clients import AmqpClient
 
 REPLIES_CREDIT = 10_000
-OK, NO_CONTENT = 200, 204
-DEFINITE_STATUSES = {LOCK_LOST.status, MESSAGE_NOT_FOUND.status}
-"""Nothing was done; *server busy* does not say so."""
 
 STATUSES = {
     SettlementKind.COMPLETE: "completed",
@@ -48,10 +44,10 @@ Done = Callable[[int | None, dict[str, Any]], None]
 
 
 class AmqpRequests:
-    def __init__(self, client: AmqpClient, queue: Queue, kind: SubQueueKind) -> None:
+    def __init__(self, client: AmqpClient, entity: Entity, kind: SubQueueKind) -> None:
         self._client = client
         dead = "/$DeadLetterQueue" if kind is SubQueueKind.DEAD_LETTER else ""
-        self._node = f"{queue.path}{dead}/$management"
+        self._node = f"{entity.path}{dead}/$management"
         self._lives = 0
         self._sender: Link | None = None
         self._replies: Link | None = None
@@ -115,15 +111,26 @@ class AmqpRequests:
     def renew(self, token: bytes, done: Done) -> bool:
         return self.ask("renew-lock", {"lock-tokens": _uuids(token)}, done)
 
-    def settle(self, token: bytes, kind: SettlementKind, reason: str | None, done: Done) -> bool:
+    def settle(
+        self,
+        token: bytes,
+        kind: SettlementKind,
+        reason: str | None,
+        session_id: str | None,
+        done: Done,
+    ) -> bool:
         body: dict[str, Any] = {"lock-tokens": _uuids(token), "disposition-status": STATUSES[kind]}
+        if session_id is not None:
+            body["session-id"] = session_id
         if reason is not None:
             body |= {"deadletter-reason": reason, "deadletter-description": "so it is"}
         return self.ask("update-disposition", body, done)
 
-    def fetch(self, number: int, *, delete: bool, done: Done) -> bool:
+    def fetch(self, number: int, session_id: str | None, *, delete: bool, done: Done) -> bool:
         mode = UInt(0 if delete else 1)
         body = {"sequence-numbers": Array([number], int), "receiver-settle-mode": mode}
+        if session_id is not None:
+            body["session-id"] = session_id
         return self.ask("receive-by-sequence-number", body, done)
 
     def peek(self, from_number: int, done: Done) -> bool:
@@ -131,11 +138,23 @@ class AmqpRequests:
             "peek-message", {"from-sequence-number": from_number, "message-count": 10}, done
         )
 
+    def schedule(self, payloads: list[bytes], done: Done) -> bool:
+        messages = [{"message-id": str(n), "message": each} for n, each in enumerate(payloads)]
+        return self.ask("schedule-message", {"messages": messages}, done)
 
-def answer_of(status: int | None) -> Answer:
-    if status == OK:
-        return Answer.DONE
-    return Answer.REFUSED if status in DEFINITE_STATUSES else Answer.UNKNOWN
+    def cancel(self, number: int, done: Done) -> bool:
+        body = {"sequence-numbers": Array([number], int)}
+        return self.ask("cancel-scheduled-message", body, done)
+
+    def renew_session(self, session_id: str, done: Done) -> bool:
+        return self.ask("renew-session-lock", {"session-id": session_id}, done)
+
+    def set_state(self, session_id: str, state: bytes | None, done: Done) -> bool:
+        body = {"session-id": session_id, "session-state": state}
+        return self.ask("set-session-state", body, done)
+
+    def read_state(self, session_id: str, done: Done) -> bool:
+        return self.ask("get-session-state", {"session-id": session_id}, done)
 
 
 def _uuids(token: bytes) -> Array:

@@ -6,9 +6,12 @@ puts one into a simulation, and a test holds the checkers to finding it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from busway.broker.broker import Broker
+from busway.broker.intake import Intake
+from busway.broker.partition import Partition
 from busway.broker.seams import (
     Entities,
     Host,
@@ -21,6 +24,8 @@ from busway.broker.seams import (
     TransferSource,
 )
 from busway.broker.transactions import Transaction
+from busway.filters.rules import Copy, TopicRules
+from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.message import Message
 from busway.store.base import SubQueueKey
@@ -158,6 +163,83 @@ class OffsetsBeforeCommit(Broker):
         self._way._submit_next = submit_and_count_on  # type: ignore[method-assign]
 
 
+class CancelUnheard(Broker):
+    """Says that a scheduled message is cancelled, and lets it come (against SCH-2)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+
+        def cancel(
+            key: SubQueueKey, numbers: Sequence[int], done: Callable[[BusError | None], None]
+        ) -> None:
+            done(None)
+
+        self.cancel_scheduled = cancel
+
+
+class StateUnheard(Broker):
+    """Says that a session's state is kept, and keeps the old one (against SES-10)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+
+        def set_state(lock: SessionLock, state: bytes | None, replies: Replies, tag: int) -> None:
+            replies.committed([tag])
+
+        self.set_session_state = set_state
+
+
+class _AllIn:
+    """Rules that let every message in everywhere."""
+
+    def __init__(self, rules: TopicRules) -> None:
+        self._rules = rules
+
+    def route(self, message: Message) -> list[Copy]:
+        return [Copy(subscription) for subscription in self._rules._subscriptions]
+
+
+class RulesIgnored(Broker):
+    """Gives every subscription a copy, whatever its rules say (against RUL-1)."""
+
+    def topic_rules(self, incarnation: int) -> TopicRules:
+        return cast(TopicRules, _AllIn(super().topic_rules(incarnation)))
+
+
+class _Boundless(Intake):
+    def check_room(self, partition: Partition, entity: Entity, size: int) -> None:
+        pass
+
+
+class QuotaForgotten(Broker):
+    """Takes what does not fit (against LIM-4)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+        self._intake = _Boundless(self)
+
+
+class _NeverFreed(Intake):
+    """Counts everything that it ever took."""
+
+    def __init__(self, owner: Broker) -> None:
+        super().__init__(owner)
+        self._ever: dict[Partition, int] = {}
+
+    def check_room(self, partition: Partition, entity: Entity, size: int) -> None:
+        taken = self._ever.get(partition, 0)
+        super().check_room(partition, entity, taken - partition.tally.total + size)
+        self._ever[partition] = taken + size
+
+
+class QuotaKept(Broker):
+    """Refuses what fits, once it was full: nothing is taken off when it goes (against LIM-4)."""
+
+    def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
+        super().__init__(port, host, entities)
+        self._intake = _NeverFreed(self)
+
+
 BUGS: dict[str, type[Broker]] = {
     "acknowledge-before-commit": AcknowledgeBeforeCommit,
     "return-without-counting": ReturnWithoutCounting,
@@ -167,7 +249,19 @@ BUGS: dict[str, type[Broker]] = {
     "sessions-for-all": SessionsForAll,
     "complete-untold": CompleteUntold,
     "offsets-before-commit": OffsetsBeforeCommit,
+    "cancel-unheard": CancelUnheard,
+    "state-unheard": StateUnheard,
+    "rules-ignored": RulesIgnored,
+    "quota-forgotten": QuotaForgotten,
+    "quota-kept": QuotaKept,
 }
 
-OF_FEATURES = {"forward-without-mark", "transaction-in-parts", "sessions-for-all"}
-"""Bugs that plain queues do not show."""
+OF_PLAIN_QUEUES = {
+    "acknowledge-before-commit",
+    "return-without-counting",
+    "complete-in-memory-only",
+}
+"""Bugs that need nothing else to be seen."""
+
+OF_QUOTAS = {"quota-forgotten", "quota-kept"}
+"""Bugs that need an entity that is soon full."""

@@ -34,6 +34,7 @@ from busway.sim.history import (
     SendStarted,
     Violation,
 )
+from busway.sim.traits import Traits
 from busway.sim.world import StoreAndBroker, World
 from busway.store.base import SubQueueKey, SubQueueKind
 
@@ -83,9 +84,12 @@ class Setting(Protocol):
     def body_of(self, key: SubQueueKey, message: Message) -> int:
         """The number that a message of this sub-queue is."""
 
-    def copies_of(self, target: Target) -> Sequence[tuple[int, int]]:
+    def copies_of(self, target: Target, traits: Traits) -> Sequence[tuple[int, int]]:
         """What is sent there becomes a copy in each of these incarnations, its body higher by so
-        much: of a queue, itself; of a topic, one for each subscription."""
+        much: of a queue, itself; of a topic, one for each subscription that wants it."""
+
+    def higher(self, incarnation: int) -> int:
+        """By how much the bodies of what is there are above those that were sent."""
 
     def scheduled(self, key: SubQueueKey, number: int, bodies: Sequence[int]) -> None:
         """A message waits for its time, and may be cancelled by this number."""
@@ -124,13 +128,14 @@ class Outgoing:
             key=parcel.key,
             session_id=parcel.session_id,
             due_ms=self.due_ms,
+            traits=parcel.traits,
         )
 
     def start(self, setting: Setting, via: Target | None = None) -> tuple[int, ...]:
         """Say that they are being sent: one send for each copy that will be made of them."""
         parcel, target = self.parcel, self.target
         sends = []
-        for incarnation, higher in setting.copies_of(target if via is None else via):
+        for incarnation, higher in setting.copies_of(via or target, parcel.traits):
             send = setting.next_number()
             sends.append(send)
             setting.history.record(
@@ -215,11 +220,12 @@ class DirectSender:
                 self._tell_scheduled(under_way.key, under_way)
 
     def _tell_scheduled(self, key: SubQueueKey, under_way: SendUnderWay) -> None:
-        setting, target = self._setting, under_way.outgoing.target
-        for message, body in zip(under_way.messages, under_way.outgoing.bodies, strict=True):
+        outgoing = under_way.outgoing
+        copies = self._setting.copies_of(outgoing.target, outgoing.parcel.traits)
+        for message, body in zip(under_way.messages, outgoing.bodies, strict=True):
             if message.state is MessageState.SCHEDULED and message.number:
-                bodies = [body + higher for _, higher in setting.copies_of(target)]
-                setting.scheduled(key, message.number, bodies)
+                bodies = [body + higher for _, higher in copies]
+                self._setting.scheduled(key, message.number, bodies)
 
     def failed(self, tag: int, error: BusError) -> None:
         if tag not in self._under_way:

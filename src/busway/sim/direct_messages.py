@@ -13,6 +13,7 @@ from busway.gateway import envelope
 from busway.model.entities import Queue, Topic
 from busway.model.message import Message, MessageState
 from busway.model.partitioning import partition_of_key
+from busway.sim.traits import PLAIN, Traits
 
 PARTITION_KEY = encode_value(Symbol("x-opt-partition-key"))
 
@@ -54,15 +55,21 @@ def make_messages(
     key: str | None = None,
     session_id: str | None = None,
     due_ms: int | None = None,
+    traits: Traits = PLAIN,
 ) -> list[Message]:
     """Anew for each try: a broker owns what it was given. Every message has an id, and the target
     looks at it if it detects duplicates."""
     messages = []
     for body, size in zip(bodies, sizes, strict=True):
         message_id = message_id_of(body)
-        properties = Properties(message_id=message_id, group_id=session_id)
         message = Message(
-            bare=encode_message(properties=properties, data=str(body).encode()),
+            bare=encode_message(
+                properties=Properties(
+                    message_id=message_id, subject=traits.label, group_id=session_id
+                ),
+                application_properties=traits.properties,
+                data=str(body).encode(),
+            ),
             size=size,
             ttl_ms=ttl_ms,
             session_id=session_id,

@@ -190,7 +190,8 @@ class DirectTransactor:
                 self._tell_scheduled(part, messages)
 
     def _tell_scheduled(self, part: Part, messages: list[Message]) -> None:
-        copies = self._setting.copies_of(part.outgoing.target)
+        outgoing = part.outgoing
+        copies = self._setting.copies_of(outgoing.target, outgoing.parcel.traits)
         for message, body in zip(messages, part.outgoing.bodies, strict=True):
             if message.state is MessageState.SCHEDULED and message.number:
                 bodies = [body + higher for _, higher in copies]

@@ -12,6 +12,7 @@ from busway.sim import habits
 from busway.sim.direct_messages import Target
 from busway.sim.habits import Parcel
 from busway.sim.simulation import LOCK_DURATION_MAX_MS
+from busway.sim.traits import PLAIN, Traits
 
 SESSION_IDS = tuple(f"session-{each}" for each in range(6))
 KEYS = tuple(f"key-{each}" for each in range(40))
@@ -37,6 +38,16 @@ def some_queue(random: Random, path: str, below: Sequence[str]) -> Queue:
         forward_to=forward_to,
         forward_dead_letters_to=forward_dead_letters_to,
         capture=random.randrange(3) > 0,
+    )
+
+
+def short_queue(random: Random, path: str) -> Queue:
+    """Messages stay, and come back: nothing in it expires, and it forwards nothing."""
+    return Queue(
+        path=path,
+        enable_partitioning=random.randrange(2) == 0,
+        lock_duration_ms=random.choice((5_000, LOCK_DURATION_MAX_MS)),
+        max_delivery_count=random.choice((2, 10)),
     )
 
 
@@ -91,4 +102,5 @@ def feature_parcel(random: Random, target: Target, partition: int | None, *, lar
     if random.randrange(6) == 0:
         longest_ms = 30_000 if isinstance(target, Topic) else 100_000
         due_in_ms = random.choice((random.randint(1, 2_000), random.randint(1, 30_000), longest_ms))
-    return Parcel(count, parcel.sizes[:count], parcel.ttl_ms, key, session_id, due_in_ms)
+    traits = Traits.draw(random) if isinstance(target, Topic) else PLAIN
+    return Parcel(count, parcel.sizes[:count], parcel.ttl_ms, key, session_id, due_in_ms, traits)

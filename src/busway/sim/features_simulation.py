@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from busway.model.entities import EntityStatus, Queue, Subscription, Topic
-from busway.model.message import Message, MessageState
+from busway.model.entities import EntityStatus, Queue, Rule, Subscription, Topic
+from busway.model.message import MessageState
 from busway.sim import habits
 from busway.sim.checkers.at_rest import carried_bodies, rows_of
 from busway.sim.checkers.dead_letters import DeadLetters
@@ -23,7 +23,7 @@ from busway.sim.checkers.session_states import SessionStates
 from busway.sim.checkers.sessions import Sessions
 from busway.sim.checkers.transactions import Transactions
 from busway.sim.direct import Outgoing, Transactor
-from busway.sim.direct_messages import Target, body_of
+from busway.sim.direct_messages import Target
 from busway.sim.direct_receiver import DirectReceiver
 from busway.sim.direct_session import DirectSessionReceiver
 from busway.sim.direct_transactions import DirectTransactor, Part
@@ -38,6 +38,7 @@ from busway.sim.feature_entities import (
 from busway.sim.habits import Habits, Parcel
 from busway.sim.history import History, Holder, QueueCreated, QueueDeleted, QueueDisabled, Violation
 from busway.sim.simulation import RECEIVERS_MAX, Client, Simulation
+from busway.sim.traits import Traits, Wants, some_rules
 from busway.sim.world import StoreAndBroker, sub_queues_of
 from busway.store.base import SubQueueKey, SubQueueKind
 
@@ -76,6 +77,8 @@ class FeaturesSimulation(Simulation):
         self._topics: list[Topic] = []
         self._subscriptions: dict[int, list[Subscription]] = {}
         self._higher: dict[int, int] = {}
+        self._wants: dict[int, list[Wants]] = {}
+        """By subscription: what its rules let in."""
         self._base: list[str] = []
         for layer, count in enumerate((2, random.randint(1, 2), random.randint(0, 1))):
             below = [queue.path for queue in self._queues]
@@ -106,8 +109,14 @@ class FeaturesSimulation(Simulation):
         subscriptions = self._subscriptions[topic.incarnation] = []
         for place in range(self.random.randint(2, 3)):
             described = some_subscription(self.random, topic, place)
-            subscription = self.world.create_subscription(described)
+            chosen = some_rules(self.random)
+            rules = [
+                Rule(name=f"rule-{number}", filter=filter_)
+                for number, (filter_, _) in enumerate(chosen)
+            ]
+            subscription = self.world.create_subscription(described, rules)
             subscriptions.append(subscription)
+            self._wants[subscription.incarnation] = [wants for _, wants in chosen]
             self._higher[subscription.incarnation] = (place + 1) << COPY_SHIFT
             self.history.record(QueueCreated(subscription))
 
@@ -148,15 +157,16 @@ class FeaturesSimulation(Simulation):
     def transactor(self) -> Transactor | None:
         return self._transactor
 
-    def body_of(self, key: SubQueueKey, message: Message) -> int:
-        return body_of(message) + self._higher.get(key.incarnation, 0)
+    def higher(self, incarnation: int) -> int:
+        return self._higher.get(incarnation, 0)
 
-    def copies_of(self, target: Target) -> Sequence[tuple[int, int]]:
+    def copies_of(self, target: Target, traits: Traits) -> Sequence[tuple[int, int]]:
         if isinstance(target, Queue):
             return [(target.incarnation, 0)]
         return [
             (each.incarnation, self._higher[each.incarnation])
             for each in self._subscriptions[target.incarnation]
+            if any(wants(traits) for wants in self._wants[each.incarnation])
         ]
 
     def scheduled(self, key: SubQueueKey, number: int, bodies: Sequence[int]) -> None:

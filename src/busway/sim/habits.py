@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from busway.broker.seams import Settlement, SettlementKind
+from busway.sim.traits import PLAIN, Traits
 
 LARGE_BYTES = 300_000
 """A few of these fill a window in memory, so that messages are paged (D-11)."""
@@ -71,6 +72,8 @@ class Parcel:
     session_id: str | None = None
     due_in_ms: int | None = None
     """When its messages become active, from now; None if they are at once."""
+    traits: Traits = PLAIN
+    """The same of all of them: one rule's yes or no is the whole parcel's."""
 
 
 def parcel(random: Random, *, large: bool) -> Parcel:

@@ -81,6 +81,8 @@ class SendStarted:
 class SendEnded:
     send: int
     answer: Answer
+    is_over_quota: bool = False
+    """Refused because the entity is full."""
 
 
 @dataclass(frozen=True, slots=True)

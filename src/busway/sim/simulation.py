@@ -27,6 +27,7 @@ from busway.sim.direct_messages import Target, body_of
 from busway.sim.direct_receiver import DirectReceiver
 from busway.sim.history import History, QueueCreated, QueueDeleted, Violation
 from busway.sim.mistakes import mistakes_are_fatal
+from busway.sim.traits import Traits
 from busway.sim.troubles import Troubles
 from busway.sim.world import BrokerFactory, World, sub_queues_of
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -125,10 +126,13 @@ class Simulation:
         return None
 
     def body_of(self, key: SubQueueKey, message: Message) -> int:
-        return body_of(message)
+        return body_of(message) + self.higher(key.incarnation)
 
-    def copies_of(self, target: Target) -> Sequence[tuple[int, int]]:
+    def copies_of(self, target: Target, traits: Traits) -> Sequence[tuple[int, int]]:
         return [(target.incarnation, 0)]
+
+    def higher(self, incarnation: int) -> int:
+        return 0
 
     def scheduled(self, key: SubQueueKey, number: int, bodies: Sequence[int]) -> None:
         raise AssertionError("nobody schedules here")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from busway.amqp import codec
+from busway.amqp.performatives import Properties
 from busway.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -15,17 +16,34 @@ from busway.amqp.sections import (
     encode_message,
     walk_sections,
 )
-from busway.amqp.types import Described, Symbol, UInt, ULong
+from busway.amqp.types import Described, Symbol, Timestamp, UInt, ULong
+from busway.sim.direct_messages import message_id_of
+from busway.sim.habits import Parcel
 
 
-def encode(body: int, ttl_ms: int | None, key: str | None) -> bytes:
+def encode(body: int, parcel: Parcel, size: int, due_ms: int | None) -> bytes:
+    """The body is at least so large."""
     parts = []
-    if ttl_ms is not None:
-        parts.append(codec.encode_value(Described(ULong(HEADER), [None, None, UInt(ttl_ms)])))
-    if key is not None:
-        annotations = {Symbol("x-opt-partition-key"): key}
+    if parcel.ttl_ms is not None:
+        header = [None, None, UInt(parcel.ttl_ms)]
+        parts.append(codec.encode_value(Described(ULong(HEADER), header)))
+    annotations: dict[Symbol, Any] = {}
+    if parcel.key is not None:
+        annotations[Symbol("x-opt-partition-key")] = parcel.key
+    if due_ms is not None:
+        annotations[Symbol("x-opt-scheduled-enqueue-time")] = Timestamp(due_ms)
+    if annotations:
         parts.append(codec.encode_value(Described(ULong(MESSAGE_ANNOTATIONS), annotations)))
-    parts.append(encode_message(data=str(body).encode()))
+    properties = Properties(
+        message_id=message_id_of(body), subject=parcel.traits.label, group_id=parcel.session_id
+    )
+    parts.append(
+        encode_message(
+            properties=properties,
+            application_properties=parcel.traits.properties,
+            data=str(body).encode().ljust(size),
+        )
+    )
     return b"".join(parts)
 
 
@@ -50,12 +68,13 @@ class WireMessage:
     properties: tuple[tuple[str, Any], ...]
 
     @classmethod
-    def read(cls, payload: bytes) -> WireMessage:
+    def read(cls, payload: bytes, higher: int) -> WireMessage:
+        """`higher` is what the bodies of copies for a subscription are above what was sent."""
         sections = decode(payload)
         annotations = {str(key): value for key, value in sections[MESSAGE_ANNOTATIONS].items()}
         header = [*sections[HEADER], None, None, None, None, None]
         return cls(
-            body=int(bytes(sections[DATA])),
+            body=int(bytes(sections[DATA])) + higher,
             number=int(annotations["x-opt-sequence-number"]),
             delivery_count=int(header[4] or 0),
             enqueued_ms=int(annotations["x-opt-enqueued-time"]),

@@ -7,13 +7,14 @@ and die with it. Tests of single behaviours use the same world with one store an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 
 from busway.broker.broker import Broker
 from busway.broker.commits import WayState
 from busway.broker.seams import Entities, Host, StorePort
 from busway.cluster.catalog import Catalog, Change
-from busway.model.entities import Entity, Queue, Subscription, Topic
+from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
 from busway.sim.disk import LATENCY_MS, SimulatedDisk
 from busway.sim.exchange import SimulatedExchange
 from busway.sim.scheduler import Scheduler, SimulatedTimer
@@ -22,6 +23,7 @@ from busway.store.faults import CommitOutcome, Fault, FaultyStore
 from busway.store.memory import MemoryDisk, MemoryStore
 
 PURGE_LOOK_MS = 1_000
+SMALL_BYTES = 100_000
 
 BrokerFactory = Callable[[StorePort, Host, Entities], Broker]
 
@@ -145,6 +147,16 @@ class StoreAndBroker:
         self.faults.script(*outcomes)
 
 
+class SmallQueue(Queue):
+    """LIM-4: full after a dozen messages."""
+
+    __slots__ = ()
+
+    @property
+    def max_size_bytes(self) -> int:
+        return SMALL_BYTES
+
+
 class World:
     """Scheduler, catalog, stores and brokers, from one seed."""
 
@@ -193,11 +205,21 @@ class World:
     def create_queue(self, description: Queue) -> Queue:
         return self.catalog.create_queue(description, self.now_ms())
 
+    def create_small_queue(self, description: Queue) -> Queue:
+        """Of a size that the product lets nobody choose, so that it is full after a while."""
+        queue = self.create_queue(description)
+        small = SmallQueue(**{each.name: getattr(queue, each.name) for each in fields(queue)})
+        self.catalog._remember(small)
+        return small
+
     def create_topic(self, description: Topic) -> Topic:
         return self.catalog.create_topic(description, self.now_ms())
 
-    def create_subscription(self, description: Subscription) -> Subscription:
-        return self.catalog.create_subscription(description, self.now_ms())
+    def create_subscription(
+        self, description: Subscription, rules: Sequence[Rule] | None = None
+    ) -> Subscription:
+        """With the default rule, unless others are given (RUL-1)."""
+        return self.catalog.create_subscription(description, self.now_ms(), rules)
 
     def delete_queue(self, queue: Queue) -> None:
         self.catalog.delete(queue.path, self.now_ms())

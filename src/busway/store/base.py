@@ -122,10 +122,15 @@ class TransferMark(NamedTuple):
 
 
 class TransactionMark(NamedTuple):
-    """A transaction that was carried out, kept for a while so that none is carried out twice."""
+    """A transaction that was carried out, kept for a while so that none is carried out twice.
+
+    One with `orders` is kept, whatever the time, until a mark without takes its place.
+    """
 
     transaction_id: bytes
     until_ms: int
+    orders: bytes | None = None
+    """What it wants done in the catalog, and nobody has confirmed yet (D-28)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,7 @@ class Opened:
     """The largest `Batch.time_ms` ever committed."""
     sub_queues: Sequence[SubQueueRecord]
     sessions: Sequence[SessionRecord] = ()
+    """By slot, in the order of their first active messages, then those without, by id (SES-7)."""
     transfers: Sequence[TransferMark] = ()
     transactions: Sequence[TransactionMark] = ()
     journal_heads: Sequence[tuple[int, JournalHead]] = ()
@@ -298,6 +304,11 @@ class MessagingStore(Protocol):
     def journal_handle(self) -> JournalHandle:
         """A way to read journals beside the owner's. May be asked for in any thread, also while the
         store is not open; each handle is its caller's to close."""
+
+    def find_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        """Those of these marks that are there and still count at `now_ms`, in the order asked."""
 
     def free_bytes(self) -> int | None:
         """Room left on the disk, None where there is no such limit (D-9)."""

@@ -161,6 +161,12 @@ class FaultyStore:
     def journal_handle(self) -> JournalHandle:
         return self.inner.journal_handle()
 
+    def find_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        self._before_read()
+        return self.inner.find_duplicates(slot, digests, now_ms)
+
     def free_bytes(self) -> int | None:
         self._before_read()
         return self.inner.free_bytes()

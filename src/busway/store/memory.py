@@ -66,7 +66,7 @@ class MemoryDisk:
         share the bytes too."""
         self._bodies: dict[int, bytes] = {}
         self._journals = StoredJournals(self._bodies, self._count_copy)
-        self._transactions: dict[bytes, int] = {}
+        self._transactions: dict[bytes, TransactionMark] = {}
         self._expiring: OrderedKeys[tuple[int, int, int]] = OrderedKeys()
         self._duplicates_over: OrderedKeys[tuple[int, int, bytes]] = OrderedKeys()
         self._transactions_over: OrderedKeys[tuple[int, bytes]] = OrderedKeys()
@@ -115,9 +115,9 @@ class MemoryDisk:
             sessions,
             transfers,
             [
-                TransactionMark(id_, until_ms)
-                for id_, until_ms in sorted(self._transactions.items())
-                if until_ms > self.time_ms
+                mark
+                for _, mark in sorted(self._transactions.items())
+                if mark.until_ms > self.time_ms or mark.orders is not None
             ],
             self._journals.heads(),
             self._journals.holds(),
@@ -265,8 +265,8 @@ class MemoryDisk:
             self._mark_duplicate(slot, digest, until_ms, undo)
         for slot, incarnation, partition, number in batch.transfers:
             _set(self._sub_queue(slot).transfers, (incarnation, partition), number, undo)
-        for id_, until_ms in batch.transactions:
-            self._mark_transaction(id_, until_ms, undo)
+        for mark in batch.transactions:
+            self._mark_transaction(mark.transaction_id, mark, undo)
         self._forget_marks(undo)
 
     def _forget_marks(self, undo: list[Undo]) -> None:
@@ -292,15 +292,16 @@ class MemoryDisk:
         sub_queue.mark(digest, until_ms)
         undo.append(partial(self._mark_duplicate, slot, digest, before, []))
 
-    def _mark_transaction(self, id_: bytes, until_ms: int | None, undo: list[Undo]) -> None:
+    def _mark_transaction(self, id_: bytes, mark: TransactionMark | None, undo: list[Undo]) -> None:
         before = self._transactions.get(id_)
         if before is not None:
-            self._transactions_over.discard((before, id_))
-        if until_ms is not None:
-            self._transactions[id_] = until_ms
-            self._transactions_over.add((until_ms, id_))
-        else:
+            self._transactions_over.discard((before.until_ms, id_))
+        if mark is None:
             del self._transactions[id_]
+        else:
+            self._transactions[id_] = mark
+            if mark.orders is None:
+                self._transactions_over.add((mark.until_ms, id_))
         undo.append(partial(self._mark_transaction, id_, before, []))
 
     # --- purging ---------------------------------------------------------------------------------
@@ -381,6 +382,17 @@ class MemoryDisk:
         sub_queue = self._sub_queues.get(slot)
         return [] if sub_queue is None else sub_queue.duplicate_marks(slot, after, now_ms, rows)
 
+    def found_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        sub_queue = self._sub_queues.get(slot)
+        there = {} if sub_queue is None else sub_queue.duplicates
+        return [
+            DuplicateMark(slot, digest, there[digest])
+            for digest in digests
+            if there.get(digest, now_ms) > now_ms
+        ]
+
 
 class MemoryStore:
     """A `MessagingStore`: one owner's handle on a `MemoryDisk`."""
@@ -436,6 +448,11 @@ class MemoryStore:
 
     def journal_handle(self) -> JournalHandle:
         return self.disk.journal_handle()
+
+    def find_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        return self._owned_disk().found_duplicates(slot, digests, now_ms)
 
     def free_bytes(self) -> int | None:
         self._owned_disk()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
+from math import inf
 
 from busway.model.message import Message, MessageState
 from busway.store.base import Counters, DuplicateMark, SessionRecord, SubQueueKey
@@ -126,10 +127,22 @@ class StoredSubQueue:
         return self.numbers(after) if state is None else self._by_state[state].after(after)
 
     def session_records(self, slot: int) -> list[SessionRecord]:
+        in_order = sorted(self.sessions, key=lambda id_: (self._first_active(id_), id_))
+        kept = [(id_, self.sessions[id_]) for id_ in in_order]
         return [
             SessionRecord(slot, id_, each.active, each.updated_ms, len(each.state or b""))
-            for id_, each in sorted(self.sessions.items(), key=lambda item: item[0])
+            for id_, each in kept
         ]
+
+    def _first_active(self, session_id: str) -> float:
+        """Its number; above all others if there is none."""
+        numbers = self._by_session.get(session_id)
+        active = (
+            number
+            for number in (() if numbers is None else numbers.after(None))
+            if self.messages[number].state is MessageState.ACTIVE
+        )
+        return next(active, inf)
 
     def duplicate_marks(
         self, slot: int, after: bytes, now_ms: int, rows: int

@@ -36,7 +36,6 @@ from busway.store.base import (
     Expiring,
     ExpiryPage,
     Opened,
-    SessionRecord,
     StoreError,
     StoreFenced,
     StoreUnavailable,
@@ -218,7 +217,7 @@ class SqliteStore:
                 schema.READ_SUB_QUEUES
             )
         ]
-        sessions = [SessionRecord(*row) for row in connection.execute(schema.READ_SESSIONS)]
+        sessions = reads.read_sessions(connection)
         transfers = [TransferMark(*row) for row in connection.execute(schema.READ_TRANSFERS)]
         transactions = [
             TransactionMark(*row) for row in connection.execute(schema.READ_TRANSACTIONS)
@@ -402,6 +401,15 @@ class SqliteStore:
 
     def journal_handle(self) -> JournalHandle:
         return SqliteJournalHandle(self.path)
+
+    def find_duplicates(
+        self, slot: int, digests: Sequence[bytes], now_ms: int
+    ) -> list[DuplicateMark]:
+        connection = self._owned_handle()
+        try:
+            return reads.find_duplicates(connection, slot, digests, now_ms)
+        except _ENGINE_ERRORS as error:
+            raise self._unreadable(error) from error
 
     def free_bytes(self) -> int | None:
         """Room on the disk, without what the log will still need when it is copied, and with the

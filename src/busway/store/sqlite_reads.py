@@ -12,7 +12,7 @@ from heapq import merge
 
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
 from busway.store import sqlite_schema as schema
-from busway.store.base import READ_ROWS_MAX, DuplicateMark, Expiring, ExpiryPage
+from busway.store.base import READ_ROWS_MAX, DuplicateMark, Expiring, ExpiryPage, SessionRecord
 
 
 def read_page(
@@ -110,6 +110,13 @@ def read_expiring(
     return ExpiryPage(due, None)
 
 
+def read_sessions(connection: sqlite3.Connection) -> list[SessionRecord]:
+    """A sub-queue's in the order of their first messages, then those that have none."""
+    rows = connection.execute(schema.READ_SESSIONS).fetchall()
+    rows.sort(key=lambda row: (row[0], row[-1] is None, row[-1] or 0))
+    return [SessionRecord(*row[:-1]) for row in rows]
+
+
 def read_session_state(connection: sqlite3.Connection, slot: int, session_id: str) -> bytes | None:
     found = connection.execute(schema.READ_SESSION_STATE, (slot, session_id)).fetchone()
     return None if found is None else found[0]
@@ -120,3 +127,15 @@ def read_duplicates(
 ) -> list[DuplicateMark]:
     asked = (slot, after_digest, now_ms, min(rows, READ_ROWS_MAX))
     return [DuplicateMark(*row) for row in connection.execute(schema.READ_DUPLICATES, asked)]
+
+
+def find_duplicates(
+    connection: sqlite3.Connection, slot: int, digests: Sequence[bytes], now_ms: int
+) -> list[DuplicateMark]:
+    """One look into the tree for each: that is what the mark's own insert costs as well."""
+    found: list[DuplicateMark] = []
+    for digest in digests:
+        row = connection.execute(schema.FIND_DUPLICATE, (slot, digest, now_ms)).fetchone()
+        if row is not None:
+            found.append(DuplicateMark(slot, digest, row[0]))
+    return found

@@ -96,7 +96,12 @@ CREATE TABLE journal_holds (
 # slot and its number: a journal is one range of the key, written at its end, forgotten at its
 # beginning, and searched by time without an index, because its times never fall.
 
-UPGRADES: Final = {2: JOURNAL_TABLES}
+ORDERS_OF_TRANSACTIONS: Final = """
+ALTER TABLE transactions ADD COLUMN orders BLOB;
+DROP INDEX transactions_over;
+CREATE INDEX transactions_over ON transactions (until_ms) WHERE orders IS NULL;
+"""
+UPGRADES: Final = {2: JOURNAL_TABLES + ORDERS_OF_TRANSACTIONS}
 """By format: what makes the next one of it."""
 OLDEST_FORMAT: Final = min(UPGRADES)
 
@@ -188,9 +193,10 @@ CREATE TABLE transfers (
 ) WITHOUT ROWID;
 CREATE TABLE transactions (
     id BLOB PRIMARY KEY,
-    until_ms INTEGER NOT NULL
+    until_ms INTEGER NOT NULL,
+    orders BLOB
 ) WITHOUT ROWID;
-CREATE INDEX transactions_over ON transactions (until_ms);
+CREATE INDEX transactions_over ON transactions (until_ms) WHERE orders IS NULL;
 {JOURNAL_TABLES}
 COMMIT;
 """
@@ -309,9 +315,14 @@ RELEASE_BODY: Final = (
 # --- sessions ------------------------------------------------------------------------------------
 
 READ_SESSIONS: Final = (
-    "SELECT slot, session_id, active, updated_ms, state_bytes FROM sessions"
-    " ORDER BY slot, session_id"
+    "SELECT slot, session_id, active, updated_ms, state_bytes,"
+    " (SELECT id FROM messages INDEXED BY in_session"
+    " WHERE messages.session_id = sessions.session_id"
+    f" AND id BETWEEN (slot << {COUNTER_BITS}) AND ((slot << {COUNTER_BITS}) | {ROW_COUNTER_MASK})"
+    " ORDER BY id LIMIT 1)"
+    " FROM sessions ORDER BY slot, session_id"
 )
+"""The last column is where its first active message lies: one look into an index for each."""
 READ_SESSION_STATE: Final = "SELECT state FROM session_states WHERE slot = ? AND session_id = ?"
 COUNT_SESSION: Final = (
     "INSERT INTO sessions VALUES (?, ?, ?, NULL, 0)"
@@ -347,6 +358,9 @@ READ_DUPLICATES: Final = (
     "SELECT slot, digest, until_ms FROM duplicates"
     " WHERE slot = ? AND digest > ? AND until_ms > ? ORDER BY digest LIMIT ?"
 )
+FIND_DUPLICATE: Final = (
+    "SELECT until_ms FROM duplicates WHERE slot = ? AND digest = ? AND until_ms > ?"
+)
 READ_TRANSFERS: Final = (
     "SELECT slot, source_incarnation, source_partition, number FROM transfers"
     " ORDER BY slot, source_incarnation, source_partition"
@@ -357,15 +371,17 @@ MARK_TRANSFER: Final = (
     " DO UPDATE SET number = excluded.number"
 )
 READ_TRANSACTIONS: Final = (
-    "SELECT id, until_ms FROM transactions WHERE until_ms > (SELECT time_ms FROM store) ORDER BY id"
+    "SELECT id, until_ms, orders FROM transactions"
+    " WHERE until_ms > (SELECT time_ms FROM store) OR orders IS NOT NULL ORDER BY id"
 )
 MARK_TRANSACTION: Final = (
-    "INSERT INTO transactions VALUES (?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms"
+    "INSERT INTO transactions VALUES (?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms, orders = excluded.orders"
 )
 FORGET_TRANSACTIONS: Final = (
     "DELETE FROM transactions WHERE id IN"
-    " (SELECT id FROM transactions WHERE until_ms <= ? ORDER BY until_ms LIMIT ?)"
+    " (SELECT id FROM transactions WHERE until_ms <= ? AND orders IS NULL"
+    " ORDER BY until_ms LIMIT ?)"
 )
 
 # --- purging (D-16) ------------------------------------------------------------------------------

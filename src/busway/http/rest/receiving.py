@@ -139,8 +139,9 @@ class HeadReceiver:
         """So is the time for that: ask no more, and wait for what is being removed only."""
         self._closed = False
         self._timer: Timer | None = None
-        self._fan_in = entrances.fan_in_with_room(gateway, self.entity, address.sub_queue, uri)
+        self._fan_in = gateway.fan_in(self.entity, address.sub_queue)
         self._fan_in.join(self)
+        gateway.receivers.joined(self.entity)
         gateway.visitors.come(self, self._fan_in)
         gateway.idle.used(self.entity)
 
@@ -275,4 +276,5 @@ class HeadReceiver:
             self._timer.cancel()
         self._recall()
         self._fan_in.leave(self)
+        self._gateway.receivers.left(self.entity)
         self._gateway.visitors.go(self)

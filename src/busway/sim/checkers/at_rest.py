@@ -74,8 +74,8 @@ def _check_way(broker: Broker) -> None:
         raise Violation(NAME, f"{way.uncommitted_bytes} B are said to be uncommitted")
     if broker._intake._transfers:
         raise Violation(NAME, "a transfer is being taken although nothing is under way")
-    for history in broker._histories.values():
-        if history._staged or history.waiting:
+    for history in broker._duplicates:
+        if not history.is_at_rest:
             raise Violation(NAME, "a message id is still waited for")
 
 

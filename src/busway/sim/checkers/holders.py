@@ -34,6 +34,7 @@ class Holding:
     incarnation: int
     given_up: bool = False
     """The holder has said what is to become of the message."""
+    of_session: bool = False
     session_is_over: bool = False
 
 
@@ -118,6 +119,7 @@ class Holders:
             event.key.incarnation,
         )
         if event.holding is not None:
+            held.of_session = True
             self._of_holding.setdefault(event.holding, []).append(held)
 
     def _settled(self, started: SettleStarted, started_ms: int, answer: Answer) -> None:
@@ -129,7 +131,9 @@ class Holders:
             if not current:
                 raise Violation(NAME, f"{started.body} was settled by one who does not hold it")
             assert held is not None
-            if started_ms >= held.until_ms:
+            # A session's lock may have been renewed by an answer that is under way.
+            slack_ms = self._slack_ms if held.of_session else 0
+            if started_ms >= held.until_ms + slack_ms:
                 raise Violation(NAME, f"{started.body} was settled after its lock had run out")
             del self._held[started.body]
         elif answer is Answer.REFUSED and current:
