@@ -139,6 +139,17 @@ def test_the_location_is_as_the_client_wrote_its_request(rest: Rest, server: Ser
     assert rest.complete(reply).status == 200
 
 
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_a_client_finds_its_request_again(rest: Rest, method: str) -> None:
+    """http.md section 8."""
+    said = {"x-ms-client-request-id": "mine-17"}
+    assert rest.send("plain", "x", headers=said).headers["x-ms-client-request-id"] == "mine-17"
+    reply = rest.request(method, "/plain/messages/head?timeout=30", headers=said)
+    assert reply.headers["x-ms-client-request-id"] == "mine-17"
+    if method == "POST":
+        assert rest.complete(reply).status == 200
+
+
 def test_a_partitioned_queue_gives_all_it_has(rest: Rest) -> None:
     """P-26, P-29, P-46: whichever partitions they are in, and each once."""
     rest.sent("parts", *(str(n) for n in range(40)))

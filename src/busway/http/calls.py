@@ -21,6 +21,10 @@ from busway.http.services import Services
 from busway.http.targets import Target
 from busway.model.errors import UNAUTHORIZED, BusError, with_tracking
 
+REQUEST_ID = "x-ms-client-request-id"
+"""Client libraries find their request in a log by it, if it comes back (http.md 8)."""
+REQUEST_ID_MAX = 128
+
 BODY_WAIT_S = 60.0
 """A body that takes longer to arrive is a slow stranger's."""
 
@@ -31,6 +35,13 @@ def body_too_large(max_bytes: int) -> HttpError:
     return HttpError(
         413, f"The body of the request is larger than the {max_bytes} bytes that are allowed here."
     )
+
+
+def echoed(request: web.BaseRequest) -> dict[str, str]:
+    """What a reply repeats of its request."""
+    request_id = request.headers.get(REQUEST_ID, "")
+    usable = request_id.isascii() and 0 < len(request_id) <= REQUEST_ID_MAX
+    return {REQUEST_ID: request_id} if usable else {}
 
 
 class Call:

@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from busway.http import journal, operations, replies, websocket
 from busway.http.atom import operations as management
-from busway.http.calls import Call
+from busway.http.calls import Call, echoed
 from busway.http.replies import HttpError
 from busway.http.rest import room as rest
 from busway.http.services import Services
@@ -40,10 +40,6 @@ KEEP_ALIVE_S = 120.0
 LINE_BYTES_MAX = 16 * 1024
 HEADER_BYTES_MAX = 64 * 1024
 """`BrokerProperties` and application properties come as headers."""
-
-REQUEST_ID = "x-ms-client-request-id"
-"""Client libraries find their request in a log by it, if it comes back (http.md 8)."""
-REQUEST_ID_MAX = 128
 
 ENDED_BY_LEAVING = frozenset({Kind.MESSAGES, Kind.JOURNAL})
 """Requests that end when their client leaves: one that waits for a message must not get it then,
@@ -92,9 +88,8 @@ class HttpServer:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.heard(request.protocol)
         reply = await self._answered(request)
-        request_id = request.headers.get(REQUEST_ID, "")
-        if not reply.prepared and request_id.isascii() and 0 < len(request_id) <= REQUEST_ID_MAX:
-            reply.headers[REQUEST_ID] = request_id
+        if not reply.prepared:
+            reply.headers.update(echoed(request))
         return reply
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:

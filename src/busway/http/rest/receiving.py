@@ -18,7 +18,7 @@ from aiohttp import web
 from busway.broker.seams import Grant, Timer
 from busway.gateway import entrances, envelope, settlement
 from busway.gateway.gateway import Gateway
-from busway.http.calls import Call
+from busway.http.calls import Call, echoed
 from busway.http.replies import empty
 from busway.http.rest import messages
 from busway.model.durations import SECOND_MS
@@ -78,6 +78,7 @@ def _timeout_ms(call: Call) -> int:
 def _reply(call: Call, message: Message, *, locked: bool) -> web.Response:
     bare = envelope.bare_of(message)
     headers = messages.headers_of(message, bare, locked=locked)
+    headers.update(echoed(call.request))
     if locked:
         headers["Location"] = _location(call, message)
     return web.Response(status=201 if locked else 200, headers=headers, body=messages.body_of(bare))
