@@ -156,6 +156,33 @@ def test_an_entity_that_is_captured_no_more_is_trimmed_all_the_same() -> None:
     assert library.span() == (10, 10)
 
 
+class TestAFullDisk:
+    """D-9: a full broker can be drained, although a journal keeps what was completed."""
+
+    def test_journals_give_way_when_a_disk_stays_full(self) -> None:
+        library = Library()
+        library.hold("lake", 0)
+        library.fill(25)
+        library.store_of(library.orders).free_bytes = 1_000
+        library.receive(library.orders, delete=True)
+        library.run(30_000)
+        head = library.head()
+        assert head.earliest == head.next_offset == 50
+        assert library.store_of(library.orders).medium._copies == {}
+
+    def test_not_when_it_is_full_for_a_moment(self) -> None:
+        library = Library()
+        library.fill(25)
+        store = library.store_of(library.orders)
+        store.free_bytes = 1_000
+        library.receive(library.orders, 1, delete=True)
+        library.run(5_000)
+        store.free_bytes = None
+        library.run(60_000)
+        assert library.span() == (0, 26)
+        library.fill(1)
+
+
 class TestHolds:
     def test_a_hold_keeps_what_its_consumer_has_not_read(self) -> None:
         library = Library(size_bytes=10 * ROW)

@@ -30,8 +30,18 @@ from busway.store.journal import (
     JournalSize,
     JournalTrim,
 )
+from busway.store.memory import MemoryDisk, MemoryStore
 from busway.store.sqlite import SqliteStore
-from tests.store.places import DEAD, MAIN, MAIN_KEY, NewHandle, Owner, message, number
+from tests.store.places import (
+    DEAD,
+    MAIN,
+    MAIN_KEY,
+    NewHandle,
+    Owner,
+    message,
+    number,
+    two_sub_queues,
+)
 
 ENQUEUED, COMPLETED = JournalEvent.ENQUEUED, JournalEvent.COMPLETED
 BODY = 7 << 20 | 1
@@ -456,3 +466,22 @@ class TestSqlite:
         names = {name for (name,) in left.execute("SELECT name FROM sqlite_master")}
         assert "journal" not in names
         assert left.execute("SELECT format FROM store").fetchone() == (2,)
+
+
+def test_a_crash_of_a_memory_disk_takes_back_whole_commits_with_their_rows() -> None:
+    disk = MemoryDisk(sync_each_commit=False)
+    owner = Owner(MemoryStore(disk))
+    owner.commit(**two_sub_queues())
+    write(owner, record(0, ENQUEUED, content=content()), bodies=[(BODY, b"kept")])
+    owner.commit(holds=[JournalHold(MAIN, "lake", 0, 9_000)])
+    disk.sync()
+    write(owner, *many(3, first=1))
+    owner.commit(trims=[JournalTrim(MAIN, 2)], journal_heads={MAIN: JournalHead(2, 4)})
+    owner.commit(holds=[JournalHold(MAIN, "lake", None, 0), JournalHold(MAIN, "new", 1, 9)])
+    owner.commit(purges=[MAIN])
+    disk.crash()
+    again = Owner(MemoryStore(disk))
+    handle = again.store.journal_handle()
+    assert [row.bare for row in handle.read(MAIN_KEY, 0, 9)] == [b"kept"]
+    assert list(again.opened.journal_heads) == [(MAIN, JournalHead(0, 1, 640, 1_000, 1_000))]
+    assert [(each.name, each.offset) for each in again.opened.holds] == [("lake", 0)]

@@ -156,6 +156,10 @@ class Broker:
         return self._epoch
 
     @property
+    def disk_full(self) -> bool:
+        return self._way.disk_full
+
+    @property
     def uncommitted_bytes(self) -> int:
         return self._way.uncommitted_bytes
 

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 LOOK_MS = 1_000
 """Between two looks at all journals, while none has to be trimmed."""
+FULL_PATIENCE_MS = 10_000
+"""How long a disk is full before journals give way to messages (D-9)."""
 STEP_REST_MS = 10
 """Between two steps, so that other commits come in between."""
 
@@ -34,6 +36,10 @@ class KeeperOwner(Protocol):
 
     @property
     def journal_limits(self) -> JournalLimits: ...
+
+    @property
+    def disk_full(self) -> bool:
+        """As the last commit saw it."""
 
     def partitions_of(self, incarnation: int) -> int | None:
         """How many partitions an entity has; None once it is deleted."""
@@ -69,6 +75,7 @@ class JournalKeeper:
         self._look_again = look_again
         self._busy = False
         self._life = 0
+        self._full_since_ms: int | None = None
         self.due_ms: int | None = None
         """When to look next; None while a step is on its way, or there is no journal."""
 
@@ -86,6 +93,7 @@ class JournalKeeper:
         if self.due_ms is None or self.due_ms > now_ms:
             return
         self.due_ms = None
+        self._look_at_the_disk(now_ms)
         there = False
         for journal in self._owner.journals:
             there = True
@@ -105,6 +113,8 @@ class JournalKeeper:
         partitions = self._owner.partitions_of(journal.partition.incarnation)
         if partitions is None:
             return None
+        if self._full_since_ms is not None and now_ms - self._full_since_ms >= FULL_PATIENCE_MS:
+            return _Limits(now_ms, 0, None, 0)
         holds = [hold.offset for hold in journal.holds.values() if hold.offset is not None]
         return _Limits(
             now_ms - limits.retention_ms,
@@ -112,6 +122,16 @@ class JournalKeeper:
             min(holds, default=None),
             limits.held_bytes // partitions,
         )
+
+    def _look_at_the_disk(self, now_ms: int) -> None:
+        """A journal keeps the bodies of what was completed: on a disk that stays full, draining
+        would free nothing (D-9)."""
+        if not self._owner.disk_full:
+            self._full_since_ms = None
+            return
+        if self._full_since_ms is None:
+            self._full_since_ms = now_ms
+        self._owner.stage(0).after.append(_nothing)  # a commit looks at the disk again
 
     def _is_over(self, journal: Journal, now_ms: int) -> bool:
         head, limits = journal.head, self._limits(journal, now_ms)
@@ -175,3 +195,7 @@ class JournalKeeper:
             stage = self._owner.stage(1)
             stage.holds.append((journal, hold._replace(offset=None)))
             stage.records += 1
+
+
+def _nothing(_: BusError | None) -> None:
+    """An answer that nobody waits for."""

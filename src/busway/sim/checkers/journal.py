@@ -156,7 +156,10 @@ def _check_entity(world: World, entity: Entity, body_of: BodyOf) -> Counter[int]
     for key in sub_queues_of(entity):
         store = world.stores[entity.placement[key.partition]]
         replay = Replay(key, keeps=not isinstance(entity, Topic))
-        for row in _checked_rows(store, key):
+        rows = _checked_rows(store, key)
+        if rows and rows[0].record.offset:
+            raise Violation(NAME, f"{key}: the beginning is forgotten before its time")
+        for row in rows:
             replay.play(row)
         _check_store(store, key, replay)
         for row in replay.arrived:
