@@ -157,6 +157,7 @@ class Broker:
 
     @property
     def disk_full(self) -> bool:
+        """Sends are refused, so that there is room for receiving (D-9)."""
         return self._way.disk_full
 
     @property
@@ -280,11 +281,6 @@ class Broker:
     def movements(self, incarnation: int, partition: int) -> dict[SubQueueKind, Movements]:
         """What was counted since the process started, by the sub-queues that were used."""
         return self._movements.get((incarnation, partition), {})
-
-    @property
-    def disk_full(self) -> bool:
-        """Sends are refused, so that there is room for receiving (D-9)."""
-        return self._way.disk_full
 
     @property
     def commit_times(self) -> CommitTimes:
