@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from busway.gateway import auth
 from busway.http.server import HttpServer
 from busway.http.services import Services
+from busway.runtime.journal_readers import JournalReaders
 from tests.gateway.world import HOST, KEY, World
 from tests.http.atom_client import ROOT
 
@@ -76,6 +77,9 @@ class HttpInProcess:
             gateway_of=lambda hostname: gateway,
             gateways=lambda: (gateway,),
             stores=lambda: (),
+            journals=JournalReaders(
+                {name: store.journal_handle() for name, store in self.world.stores.items()}
+            ),
             amqp=no_amqp,
         )
 

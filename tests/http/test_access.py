@@ -98,6 +98,17 @@ MESSAGING = (
     ("PUT", f"messages/1/{LOCK}", Right.LISTEN),
     ("POST", f"messages/1/{LOCK}", Right.LISTEN),
 )
+JOURNAL = (
+    ("GET", "", Right.LISTEN),
+    ("PUT", "", Right.MANAGE),
+    ("GET", "/plan", Right.LISTEN),
+    ("GET", "/at?time=0", Right.LISTEN),
+    ("GET", "/read?partition=0&from=0&to=0", Right.LISTEN),
+    ("GET", "/consumers", Right.LISTEN),
+    ("GET", "/consumers/me", Right.LISTEN),
+    ("PUT", "/consumers/me", Right.LISTEN),
+    ("DELETE", "/consumers/me", Right.LISTEN),
+)
 RESOURCES = (
     (Kind.ENTITY, "/{queue}"),
     (Kind.ENTITY, "/{topic}"),
@@ -121,6 +132,11 @@ ROUTES = (
         Route(Kind.MESSAGES, method, f"/{place}/{rest}", right, frozenset({410}))
         for place in PLACES
         for method, rest, right in MESSAGING
+    ),
+    *(
+        Route(Kind.JOURNAL, method, f"/{place}/$journal{rest}", right, frozenset({404}))
+        for place in ("{queue}", "{topic}", "{topic}/Subscriptions/{sub}")
+        for method, rest, right in JOURNAL
     ),
     Route(Kind.WEBSOCKET, "GET", "/$servicebus/websocket", None, frozenset({400, 426})),
     Route(Kind.HEALTH, "GET", "/health", None),

@@ -22,7 +22,7 @@ from busway.http.atom.versions import FILTER_COUNTS, FIRST, MESSAGE_SIZE, PARTIT
 from busway.model.durations import format_iso, parse_iso
 from busway.model.entities import EntityStatus, Queue, Subscription, Topic
 from busway.model.limits import TIERS, Tier
-from busway.model.properties import PROPERTIES, Kind, Property
+from busway.model.properties import PROPERTIES, Kind, Property, own_properties_of
 
 AnyEntity = TypeVar("AnyEntity", Queue, Topic, Subscription)
 
@@ -317,6 +317,9 @@ def read(
             raise bad(f"{row.element} is not known before the api-version {row.since}.")
         elif old is not None and not (is_known and row.property.mutable):
             values[field] = getattr(old, field)
+    if old is not None:
+        # What the service does not have, its clients cannot mean to change.
+        values |= {row.field: getattr(old, row.field) for row in own_properties_of(type(old))}
     if RULES in there and description.entity is not Subscription:
         values["authorization_rules"] = read_access_rules(there[RULES], request.random)
     if isinstance(old, Queue | Topic) and "max_size_mb" in values:

@@ -1,0 +1,260 @@
+"""Journals over HTTP: heads, plans, ranges as Arrow, holds (D-31, P-47)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pyarrow as pa
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from busway.model.journal import COLUMNS
+from busway.testing import Server
+from tests.http.asking import Reply, ask, manager
+
+CONFIG = """
+[[queues]]
+name = "captured"
+capture = true
+
+[[queues]]
+name = "spread"
+enable_partitioning = true
+capture = true
+
+[[queues]]
+name = "quiet"
+
+[[topics]]
+name = "news"
+
+[[topics.subscriptions]]
+name = "all"
+capture = true
+"""
+SENT = 40
+
+
+@pytest.fixture(scope="module", params=["memory", "files"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("data") if request.param == "files" else None
+    with Server(config=CONFIG, data=data) as running:
+        with ServiceBusClient.from_connection_string(running.connection_string) as client:
+            for queue in ("captured", "spread"):
+                with client.get_queue_sender(queue) as sender:
+                    for number in range(SENT):
+                        sender.send_messages(
+                            ServiceBusMessage(f"b{number}", message_id=f"m{number}")
+                        )
+            with client.get_topic_sender("news") as sender:
+                sender.send_messages(ServiceBusMessage("hello", message_id="n1"))
+        yield running
+
+
+def get(server: Server, path: str, **query: Any) -> Reply:
+    text = f"?{urlencode(query)}" if query else ""
+    return ask(server, "GET", f"/{path}{text}", token=manager(server))
+
+
+def put(server: Server, path: str, body: object) -> Reply:
+    return ask(server, "PUT", f"/{path}", body, token=manager(server))
+
+
+def heads(server: Server, path: str) -> dict[str, Any]:
+    reply = get(server, f"{path}/$journal")
+    assert reply.status == 200, reply.text
+    told: dict[str, Any] = reply.json
+    return told
+
+
+def rows(reply: Reply) -> list[dict[str, Any]]:
+    assert reply.status == 200, reply.text
+    assert reply.headers["content-type"] == "application/vnd.apache.arrow.stream"
+    return pa.ipc.open_stream(reply.body).read_all().to_pylist()  # type: ignore[no-any-return]
+
+
+class TestHeads:
+    def test_say_where_each_partition_begins_and_ends(self, server: Server) -> None:
+        told = heads(server, "captured")
+        (part,) = told["partitions"]
+        assert (told["entity"], told["subscription"], told["capture"]) == ("captured", None, True)
+        assert (part["earliest"], part["next"], part["rows"]) == (0, SENT, SENT)
+        assert part["earliest_time"] <= part["latest_time"]
+        spread = heads(server, "spread")["partitions"]
+        assert [each["partition"] for each in spread] == list(range(16))
+        assert sum(each["rows"] for each in spread) == SENT
+
+    def test_of_a_subscription_are_its_own(self, server: Server) -> None:
+        told = heads(server, "news/Subscriptions/all")
+        assert (told["entity"], told["subscription"]) == ("news", "all")
+        assert told["partitions"][0]["next"] == 1
+
+    def test_what_is_not_captured_says_how_to(self, server: Server) -> None:
+        reply = get(server, "quiet/$journal")
+        assert (reply.status, reply.json["error"]) == (404, "not-captured")
+        assert '{"capture": true}' in reply.json["detail"]
+
+    def test_what_is_not_there_is_not_found(self, server: Server) -> None:
+        reply = get(server, "nowhere/$journal")
+        assert (reply.status, reply.json["error"]) == (404, "not-found")
+
+
+class TestTheSwitch:
+    def test_captures_from_now_on_and_no_longer(self, server: Server) -> None:
+        ask(server, "PUT", "/switched?api-version=2021-05", QUEUE, token=manager(server))
+        told = put(server, "switched/$journal", {"capture": True}).json
+        assert (told["capture"], told["partitions"][0]["next"]) == (True, 0)
+        assert told["since"] is not None
+        send(server, "switched", 3)
+        assert heads(server, "switched")["partitions"][0]["next"] == 3
+        put(server, "switched/$journal", {"capture": False})
+        send(server, "switched", 3)
+        told = heads(server, "switched")
+        assert (told["capture"], told["since"], told["partitions"][0]["next"]) == (False, None, 3)
+
+    def test_stays_when_a_client_of_the_service_updates_the_queue(self, server: Server) -> None:
+        path = "/kept?api-version=2021-05"
+        ask(server, "PUT", path, QUEUE, token=manager(server))
+        put(server, "kept/$journal", {"capture": True})
+        update = ask(server, "PUT", path, QUEUE, token=manager(server), headers={"If-Match": "*"})
+        assert update.status == 200
+        assert heads(server, "kept")["capture"]
+
+    @pytest.mark.parametrize("body", ["", "{", '{"capture": 1}', "[]", "null"])
+    def test_wants_a_clear_word(self, server: Server, body: str) -> None:
+        reply = put(server, "quiet/$journal", body)
+        assert (reply.status, reply.json["error"]) == (400, "bad-request")
+
+
+class TestReading:
+    def test_gives_a_range_as_arrow(self, server: Server) -> None:
+        epoch = heads(server, "captured")["epoch"]
+        query = {"epoch": epoch, "partition": 0, "from": 5, "to": 9}
+        found = rows(get(server, "captured/$journal/read", **query))
+        assert [row["journal_offset"] for row in found] == [5, 6, 7, 8]
+        assert [row["message_id"] for row in found] == ["m5", "m6", "m7", "m8"]
+        assert list(found[0]) == [column.name for column in COLUMNS]
+
+    def test_gives_the_columns_asked_for(self, server: Server) -> None:
+        query = {"partition": 0, "from": 0, "to": 1, "columns": "body,event,raw"}
+        (row,) = rows(get(server, "captured/$journal/read", **query))
+        assert (row["event"], row["body"]) == ("enqueued", b"b0")
+        assert b"b0" in row["raw"]
+
+    def test_an_empty_range_has_a_schema(self, server: Server) -> None:
+        reply = get(server, "captured/$journal/read", **{"partition": 0, "from": 3, "to": 3})
+        assert rows(reply) == []
+
+    @pytest.mark.parametrize(
+        ("query", "status", "word"),
+        [
+            ({"partition": 0, "from": 0, "to": 1_000_000}, 400, "ahead"),
+            ({"partition": 9, "from": 0, "to": 1}, 400, "bad-request"),
+            ({"partition": 0, "from": 5, "to": 1}, 400, "bad-request"),
+            ({"partition": 0, "to": 1}, 400, "bad-request"),
+            ({"partition": 0, "from": "-1", "to": 1}, 400, "bad-request"),
+            ({"partition": 0, "from": 0, "to": 1, "columns": "bodi"}, 400, "bad-request"),
+            ({"partition": 0, "from": 0, "to": 1, "epoch": "old"}, 409, "epoch"),
+        ],
+    )
+    def test_what_cannot_be_read_is_said(
+        self, server: Server, query: dict[str, Any], status: int, word: str
+    ) -> None:
+        reply = get(server, "captured/$journal/read", **query)
+        assert (reply.status, reply.json["error"]) == (status, word)
+
+    def test_a_plan_is_fair_and_within_its_limits(self, server: Server) -> None:
+        told = heads(server, "spread")
+        start = offset(told["epoch"], dict.fromkeys(range(16), 0))
+        reply = get(server, "spread/$journal/plan", **{"from": start, "rows": 20})
+        ends = reply.json["to"]["p"]
+        assert sum(ends.values()) == 20
+        assert max(ends.values()) <= 2
+        everything = get(server, "spread/$journal/plan", **{"from": start}).json["to"]["p"]
+        assert sum(everything.values()) == SENT
+
+    def test_a_time_is_a_place(self, server: Server) -> None:
+        late = int(time.time() * 1000) + 60_000
+        assert get(server, "captured/$journal/at", time=late).json["p"] == {"00": SENT}
+        assert get(server, "captured/$journal/at", time="2020-01-01T00:00:00Z").json["p"] == {
+            "00": 0
+        }
+        assert get(server, "captured/$journal/at", time="soon").status == 400
+
+
+class TestConsumers:
+    def test_hold_what_they_have_not_read(self, server: Server) -> None:
+        told = heads(server, "captured")
+        place = {"epoch": told["epoch"], "p": {"00": 7}, "v": 1}
+        path = "captured/$journal/consumers/me%2Fand%20you"
+        made = put(server, path, {"offset": place, "expires_s": 60})
+        assert (made.status, made.json["name"]) == (200, "me/and you")
+        found = get(server, path).json
+        assert (found["offset"], found["lag_rows"]) == (place, SENT - 7)
+        assert "me/and you" in [
+            each["name"] for each in get(server, "captured/$journal/consumers").json
+        ]
+        assert ask(server, "DELETE", f"/{path}", token=manager(server)).status == 200
+        assert get(server, path).status == 404
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {},
+            {"offset": {}},
+            {"offset": {"epoch": "e", "p": {"00": -1}, "v": 1}},
+            {"offset": {"epoch": "e", "p": {"00": 1}, "v": 1}, "expires_s": 0},
+        ],
+    )
+    def test_say_what_they_mean(self, server: Server, body: object) -> None:
+        assert put(server, "captured/$journal/consumers/x", body).status == 400
+
+
+def test_a_journal_that_was_passed_by_tells_of_the_gap(tmp_path: Path) -> None:
+    config = CONFIG + "\n[journal]\nmax_size_mb = 1\n"
+    with Server(config=config, data=tmp_path) as server:
+        send(server, "captured", 12, body=b"x" * 200_000)
+        deadline = time.monotonic() + 30
+        while heads(server, "captured")["partitions"][0]["earliest"] == 0:
+            assert time.monotonic() < deadline, "nothing was trimmed"
+            time.sleep(0.1)
+        earliest = heads(server, "captured")["partitions"][0]["earliest"]
+        reply = get(server, "captured/$journal/read", **{"partition": 0, "from": 0, "to": 1})
+        assert (reply.status, reply.json["error"]) == (410, "gap")
+        assert reply.json["earliest"] >= earliest
+
+
+def test_a_kill_loses_no_event(tmp_path: Path) -> None:
+    with Server(config=CONFIG, data=tmp_path) as server:
+        send(server, "captured", 25)
+        server.kill()
+        server.restart()
+        query = {"partition": 0, "from": 0, "to": 25, "columns": "event,message_id"}
+        found = rows(get(server, "captured/$journal/read", **query))
+        assert [row["message_id"] for row in found] == [f"m{n}" for n in range(25)]
+
+
+QUEUE = (
+    '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription '
+    'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"/></content></entry>'
+)
+
+
+def offset(epoch: str, places: dict[int, int]) -> str:
+    return json.dumps({"epoch": epoch, "p": {f"{p:02d}": n for p, n in places.items()}, "v": 1})
+
+
+def send(server: Server, queue: str, count: int, body: bytes = b"x") -> None:
+    with (
+        ServiceBusClient.from_connection_string(server.connection_string) as client,
+        client.get_queue_sender(quote(queue)) as sender,
+    ):
+        for number in range(count):
+            sender.send_messages(ServiceBusMessage(body, message_id=f"m{number}"))
