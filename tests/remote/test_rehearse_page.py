@@ -60,6 +60,14 @@ def load(server: Server, folder: Path, *arguments: str) -> Iterator[Path]:
             process.wait(ENDED_S)
 
 
+def wait_for(said: Path, text: str, after: int = 0) -> None:
+    """Until the program has printed this; what it printed instead is what one wants to know."""
+    try:
+        wait_until(lambda: text in said.read_text()[after:], 60)
+    except AssertionError:
+        pytest.fail(f"no {text!r} in {said.name} after {after}: {said.read_text()!r}")
+
+
 def test_what_the_loads_see(server: Server, tmp_path: Path) -> None:
     (invoices,) = map_of(server, "?entity=invoices")["entities"]
     gone = invoices["partitions"][0]["store"]
@@ -69,17 +77,16 @@ def test_what_the_loads_see(server: Server, tmp_path: Path) -> None:
         load(server, tmp_path, "invoices") as conventional,
     ):
         for said in (unkeyed, keyed, conventional):
-            wait_until(lambda said=said: "..." in said.read_text(), 60)
+            wait_for(said, "...")
         assert run(server, "fault", gone, "gone").returncode == 0
         drawn = run(server, "map", "--entity", "orders").stdout
         assert re.search(r"^orders +queue, partitioned +\d+\+ +Limited .*xxxx", drawn, re.MULTILINE)
         later = tmp_path / "later"
         later.mkdir()
         with load(server, later, "invoices") as refused_ones:
-            wait_until(lambda: "ServiceBusServerBusyError" in refused_ones.read_text(), 60)
+            wait_for(refused_ones, "ServiceBusServerBusyError")
         assert run(server, "fault", gone, "none").returncode == 0
-        refused = len(conventional.read_text())
-        wait_until(lambda: conventional.read_text()[refused:].endswith("..."), 60)
+        wait_for(conventional, "...", after=len(conventional.read_text()))
         assert "Error" not in unkeyed.read_text()
 
 
