@@ -181,8 +181,6 @@ class SeveralEntities:
         newest = self.world.catalog.get(entity.incarnation)
         assert newest is not None
         self.world.catalog.update(replace(newest, **changes), self.now_ms())
-        for store in self.world.stores.values():  # as a node tells its brokers
-            store.broker.entity_changed(entity.incarnation)
 
     def delete(self, entity: Queue | Topic) -> None:
         self.world.catalog.delete(entity.path, self.now_ms())

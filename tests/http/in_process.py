@@ -6,6 +6,7 @@ Requests are bytes on a socket, so that no library tidies them up first.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,7 +44,9 @@ class Answer:
         assert self.status < 500, self.body
         if self.status == 400 and is_no_request(self.headers):
             return
-        if self.body:
+        if self.headers.get("content-type", "").startswith("application/json"):
+            json.loads(self.body)
+        elif self.body:
             ElementTree.fromstring(self.body)
 
 

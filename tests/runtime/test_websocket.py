@@ -17,6 +17,7 @@ from busway.http import websocket
 from busway.http.server import HttpServer
 from busway.http.services import Services
 from busway.runtime.certificates import CertificateFolder
+from busway.runtime.journal_readers import JournalReaders
 from busway.runtime.tls import server_context
 from tests.runtime.played import HELLO, FakeClient, Port, read_to_end, until
 
@@ -37,6 +38,7 @@ class WebPort(Port):
             gateway_of=lambda hostname: gateway,
             gateways=lambda: (gateway,),
             stores=lambda: (),
+            journals=JournalReaders({}),
             amqp=self.listener.wire_in_http,
         )
         return HttpServer(services)
