@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -23,7 +22,6 @@ from busway.amqp.sections import encode_message
 from busway.amqp.session import Session
 from busway.amqp.types import Described, Symbol, Timestamp, ULong
 from busway.model.entities import EntityStatus, Queue, SqlFilter
-from busway.model.limits import Tier
 from busway.model.message import partition_of
 from busway.store.faults import CommitOutcome
 from tests.gateway.world import (
@@ -727,13 +725,3 @@ def test_a_peek_is_no_part_of_a_transaction(client: Client, control: Control, qu
     requests.state = control.declare().state
     peek = {"from_sequence_number": 0, "message_count": 5}
     assert requests.manage("peek-message", **peek)[0] == 400  # TXN-1
-
-
-def test_txn_7_the_basic_tier_has_no_transactions(world: World) -> None:
-    catalog = world.catalog
-    catalog._namespace = replace(catalog._namespace, tier=Tier.BASIC)
-    client = world.connect()
-    refusal = client.refusal(Control(client).link)
-    assert refusal is not None
-    assert refusal.condition == "amqp:not-implemented"
-    assert "transaction coordinator" in (refusal.description or "")

@@ -158,7 +158,8 @@ class SubQueue:
         if not taken:
             return
         grant.left -= len(taken)
-        journal = partition.journal if self.pump is None else None
+        # What is taken to be forwarded is delivered to nobody.
+        journal = None if grant.receiver is self.pump else partition.journal
         if stage is not None:
             if journal is not None:
                 for message in taken:

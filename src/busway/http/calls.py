@@ -52,7 +52,7 @@ class Call:
         # Not `request.host`, which looks this machine's name up where there is no such header.
         self.authority = request.headers.get(hdrs.HOST) or "localhost"
         """Host and port as the client wrote them: they come back in ids, links and locations."""
-        self.gateway: Gateway = services.gateway_of(host_name(self.authority))
+        self.gateway: Gateway = services.gateway_of(self.authority)
 
     # --- Who and where ---------------------------------------------------------------------------
 
@@ -132,9 +132,3 @@ class Call:
             f"{self.authority}:{self.target.path or self.target.raw}",
             now.strftime("%Y-%m-%dT%H:%M:%S"),
         )
-
-
-def host_name(authority: str) -> str:
-    """Without the port: `localhost:5300`, `[::1]:5300`, `contoso.localhost`."""
-    name, _, port = authority.rpartition(":")
-    return (name if name and port.isdigit() else authority).strip("[]").lower()

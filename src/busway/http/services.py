@@ -69,7 +69,8 @@ class Journals(Protocol):
 class Services:
     host: Host
     gateway_of: Callable[[str], Gateway]
-    """The namespace that a host name means; the default one for names that nobody has claimed."""
+    """The namespace that a host means, with or without its port; the default one for names that
+    nobody has claimed."""
     gateways: Callable[[], Sequence[Gateway]]
     stores: Callable[[], Sequence[Store]]
     journals: Journals

@@ -20,6 +20,7 @@ from busway.http.rest.messages import refused
 from busway.http.rest.names import BROKER_PROPERTIES, OTHER_PROPERTIES, is_reserved
 from busway.model.durations import SECOND_MS, format_timespan
 from busway.model.errors import SERVER_BUSY, TIMEOUT, BusError
+from busway.model.limits import TIERS
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 
@@ -28,7 +29,7 @@ async def send(call: Call) -> web.StreamResponse:
     entity = _destination(call)
     if call.gateway.over_budget():
         raise BusError(SERVER_BUSY, refused=True)  # before the body is read (D-8)
-    limit = entity.max_message_size_bytes
+    limit = _limit(call, entity)
     body = await call.body(limit, too_large=lambda size: envelope.too_large(f"above {size}", size))
     entity = _destination(call)  # as it is by now
     payloads = _payloads(call, body)
@@ -38,6 +39,12 @@ async def send(call: Call) -> web.StreamResponse:
     await _commit(call, entity, payloads, size)
     call.gateway.idle.used(entity)
     return empty(201)
+
+
+def _limit(call: Call, entity: Destination) -> int:
+    """LIM-1: what is larger than a tier's usual messages comes by AMQP only."""
+    usual = TIERS[call.gateway.catalog.namespace.tier].message_max_bytes
+    return min(entity.max_message_size_bytes, usual)
 
 
 def _destination(call: Call) -> Destination:
