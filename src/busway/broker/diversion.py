@@ -101,7 +101,9 @@ class Diversion:
         if message.hops >= FORWARDING_HOPS_MAX:  # FWD-3
             reason = dead_letters.forwarded_too_often(FORWARDING_HOPS_MAX)
             count = message.delivery_count
-            stage = partition.dead_letter(self._sub_queue, message, count, dict(reason))
+            stage = partition.dead_letter(
+                self._sub_queue, message, count, dict(reason), by_receiver=False
+            )
         else:
             stage = self._owner.stage(1)
             # Its time to live begins anew where it arrives (FWD-2).

@@ -216,8 +216,9 @@ class Pump:
             and message.dead_letter_source is None
         ):
             # A dead letter like others: it may have to go on (DLQ-4).
+            count = message.delivery_count
             stage = partition.dead_letter(
-                self._sub_queue, message, message.delivery_count, dict(reason)
+                self._sub_queue, message, count, dict(reason), by_receiver=False
             )
         else:
             stage = self._move_aside(partition, message, reason)

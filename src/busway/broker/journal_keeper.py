@@ -22,8 +22,9 @@ T = TypeVar("T")
 
 LOOK_MS = 1_000
 """Between two looks at all journals, while none has to be trimmed."""
-FULL_PATIENCE_MS = 10_000
-"""How long a disk is full before journals give way to messages (D-9)."""
+FULL_LOOKS = 10
+"""A disk that is found full so often in a row, about once a second, is not full for a moment. Looks
+are counted, not time: a clock that jumps is no reason to forget anything."""
 STEP_REST_MS = 10
 """Between two steps, so that other commits come in between."""
 
@@ -75,7 +76,7 @@ class JournalKeeper:
         self._look_again = look_again
         self._busy = False
         self._life = 0
-        self._full_since_ms: int | None = None
+        self._full_looks = 0
         self.due_ms: int | None = None
         """When to look next; None while a step is on its way, or there is no journal."""
 
@@ -93,7 +94,7 @@ class JournalKeeper:
         if self.due_ms is None or self.due_ms > now_ms:
             return
         self.due_ms = None
-        self._look_at_the_disk(now_ms)
+        self._look_at_the_disk()
         there = False
         for journal in self._owner.journals:
             there = True
@@ -113,7 +114,7 @@ class JournalKeeper:
         partitions = self._owner.partitions_of(journal.partition.incarnation)
         if partitions is None:
             return None
-        if self._full_since_ms is not None and now_ms - self._full_since_ms >= FULL_PATIENCE_MS:
+        if self._full_looks >= FULL_LOOKS:
             return _Limits(now_ms, 0, None, 0)
         holds = [hold.offset for hold in journal.holds.values() if hold.offset is not None]
         return _Limits(
@@ -123,15 +124,16 @@ class JournalKeeper:
             limits.held_bytes // partitions,
         )
 
-    def _look_at_the_disk(self, now_ms: int) -> None:
+    def _look_at_the_disk(self) -> None:
         """A journal keeps the bodies of what was completed: on a disk that stays full, draining
         would free nothing (D-9)."""
         if not self._owner.disk_full:
-            self._full_since_ms = None
+            self._full_looks = 0
             return
-        if self._full_since_ms is None:
-            self._full_since_ms = now_ms
-        self._owner.stage(0).after.append(_nothing)  # a commit looks at the disk again
+        self._owner.stage(0).after.append(self._looked)  # a commit looks at the disk again
+
+    def _looked(self, error: BusError | None) -> None:
+        self._full_looks = self._full_looks + 1 if error is None and self._owner.disk_full else 0
 
     def _is_over(self, journal: Journal, now_ms: int) -> bool:
         head, limits = journal.head, self._limits(journal, now_ms)
@@ -195,7 +197,3 @@ class JournalKeeper:
             stage = self._owner.stage(1)
             stage.holds.append((journal, hold._replace(offset=None)))
             stage.records += 1
-
-
-def _nothing(_: BusError | None) -> None:
-    """An answer that nobody waits for."""

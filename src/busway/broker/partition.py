@@ -382,10 +382,13 @@ class Partition:
         message: Message,
         delivery_count: int,
         changes: dict[str, Any],
+        *,
+        by_receiver: bool = True,
     ) -> Stage:
         """DLQ-2: one move, with the same number and the reason among its properties.
 
-        Where dead letters are forwarded, they start on their way instead (DLQ-4).
+        Where dead letters are forwarded, they start on their way instead (DLQ-4). `by_receiver` is
+        False for what was taken to be forwarded: nobody was given its lock.
         """
         merged = merge_changes(message.changes, dict(changes)) if changes else message.changes
         stage = self._owner.stage(1)
@@ -405,6 +408,8 @@ class Partition:
         if self.journal is not None:
             becomes = 0 if forward_to is None else moved.number
             kind = target.key.kind
-            self.journal.dead_lettered(stage, message, delivery_count, changes, kind, becomes)
+            self.journal.dead_lettered(
+                stage, message, delivery_count, changes, kind, becomes, by_receiver=by_receiver
+            )
         stage.move(sub_queue, target, message, moved)
         return stage
