@@ -9,7 +9,8 @@ from busway.broker.partition import Partition
 from busway.broker.seams import Replies, SessionHolder, SessionLock
 from busway.broker.staging import Stage
 from busway.broker.sub_queue import SubQueue
-from busway.model.errors import SERVER_BUSY, SESSION_LOCK_LOST, BusError
+from busway.model.entities import stands_still
+from busway.model.errors import ENTITY_DISABLED, SERVER_BUSY, SESSION_LOCK_LOST, BusError
 from busway.store.base import MessagingStore, SubQueueKey
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class SessionCommands:
         self._take_work()
         partition = self._owner.partition(key.incarnation, key.partition)
         duration_ms = partition.lock_duration_ms  # raises if the entity was deleted (D-16)
+        self._check_goes_on(partition)
         sub_queue = partition.sub_queue(key.kind)
         assert sub_queue.sessions is not None
         now_ms = self._owner.now_ms()
@@ -75,6 +77,7 @@ class SessionCommands:
     def set_state(self, lock: SessionLock, state: bytes | None, replies: Replies, tag: int) -> None:
         try:
             sub_queue = self._held(lock)
+            self._check_goes_on(self._partition(lock))
             stage = self._owner.stage(1, len(state or b""))
             stage.set_session_state(sub_queue, lock.session_id, state, self._owner.now_ms())
             stage.answer(replies, tag)
@@ -106,6 +109,11 @@ class SessionCommands:
     def _take_work(self) -> None:
         if not self._owner.available:
             raise BusError(SERVER_BUSY, refused=True)
+
+    def _check_goes_on(self, partition: Partition) -> None:
+        entity = partition.entity
+        if stands_still(entity):
+            raise BusError(ENTITY_DISABLED, uri=entity.path)
 
     def _held(self, lock: SessionLock) -> SubQueue:
         self._take_work()
