@@ -33,10 +33,10 @@ async def answer(call: Call, rest: Sequence[str]) -> web.StreamResponse:
     call.demand(Right.MANAGE)
     try:
         return _told(await _progress(call, rest))
+    except HttpError as error:
+        return _refusal(error.status, error.text)
     except BusError as error:
-        if error.kind is INVALID_OPERATION:
-            raise HttpError(409, error.text) from error
-        raise
+        return _refusal(409 if error.kind is INVALID_OPERATION else error.kind.status, error.text)
 
 
 async def _progress(call: Call, rest: Sequence[str]) -> Progress:
@@ -56,6 +56,10 @@ async def _progress(call: Call, rest: Sequence[str]) -> Progress:
         "/$busway/migrations/{queue}, ended with POST /$busway/migrations/{queue}/switch and "
         "called off with DELETE /$busway/migrations/{queue}.",
     )
+
+
+def _refusal(status: int, detail: str) -> web.Response:
+    return web.json_response({"code": status, "detail": detail}, status=status)
 
 
 def _told(found: Progress) -> web.Response:
