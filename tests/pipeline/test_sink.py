@@ -12,7 +12,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
-from busway.pipeline.sink import Sent, SinkError, hashed, reconcile
+from busway.pipeline.messages import hashed
+from busway.pipeline.sink import Sent, SinkError, reconcile
 from busway.testing.server import Server
 
 if TYPE_CHECKING:

@@ -254,7 +254,8 @@ def compact(
     from busway.pipeline.lake import Lake
     from busway.pipeline.tables import BY_NAME
 
-    hours = _number("--vacuum-hours", vacuum_hours, 0, 100_000)
+    # Files of a batch that is being written belong to no version yet: too young to be removed.
+    hours = _number("--vacuum-hours", vacuum_hours, 1, 100_000)
     for name in table or ():
         if name not in BY_NAME:
             _refuse(f"There is no table '{name}'. There are: {', '.join(BY_NAME)}.")

@@ -7,9 +7,10 @@ for a broker, D-15), and into how many sections a body of data was cut.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -30,6 +31,8 @@ from busway.broker.journal_columns import AMQP_NAMES, EPOCH, UNDECODABLE
 
 BODY_TYPES = ("data", "string", "binary", "value", "sequence")
 TTL_MAX_MS = 0xFFFFFFFF
+ORIGINAL_ID = "busway-original-message-id"
+"""The application property of a copy that says which message it is a copy of."""
 MILLISECOND = timedelta(milliseconds=1)
 _CLASSES = {name: cls for cls, name in AMQP_NAMES.items()}
 _DECIMALS = ("decimal32", "decimal64", "decimal128")
@@ -205,3 +208,16 @@ def _sequences(content: bytes) -> bytes:
         sections += _section(AMQP_SEQUENCE, content[offset:stop])
         offset = stop
     return sections
+
+
+# --- ids -----------------------------------------------------------------------------------------
+
+
+def hashed(values: Sequence[Any]) -> str:
+    """The same values have the same id, in every run and on every machine."""
+    text = json.dumps(values, default=_told, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _told(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -15,8 +15,6 @@ over one link, so a session keeps its order if its rows are in one task.
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +45,7 @@ from pyspark.sql.types import (
 from busway.amqp import types as amqp
 from busway.pipeline import target
 from busway.pipeline.connection import Pass
-from busway.pipeline.messages import MessageError, encode, timestamp
+from busway.pipeline.messages import MessageError, encode, hashed, timestamp
 from busway.pipeline.options import OptionError, WriteOptions
 from busway.pipeline.sender import Sender
 from busway.pipeline.tables import EVENTS
@@ -320,16 +318,6 @@ def _message_id(sink: Sink, row: Mapping[str, Any]) -> str | None:
         f"A row has nothing in '{sink.identity[0]}', so that it has no message id. Fill it, or "
         "name other columns with messageIdFrom."
     )
-
-
-def hashed(values: Sequence[Any]) -> str:
-    """The same values have the same id, in every run and on every machine."""
-    text = json.dumps(values, default=_told, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _told(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 # --- What Spark calls ----------------------------------------------------------------------------
