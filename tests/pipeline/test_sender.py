@@ -64,7 +64,7 @@ def test_what_cannot_be_sent_is_said() -> None:
         credentials = connection.read(server.connection_string)
         with pytest.raises(SendError, match="could not be found"):
             Sender("nowhere", credentials.pass_for("nowhere"), patience_s=1).send_all([message(1)])
-        with pytest.raises(SendError, match="does not let this key send"):
+        with pytest.raises(SendError, match="does not let this key use"):
             Sender("orders", credentials.pass_for("other"), patience_s=1).send_all([message(1)])
         large = encode_message(data=bytes(300 * 1024))
         with pytest.raises(SendError, match="exceeds the limit"):

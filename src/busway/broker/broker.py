@@ -21,6 +21,8 @@ from busway.broker.journals import Journals
 from busway.broker.line import Line
 from busway.broker.locks import TokenMint
 from busway.broker.lookups import Lookups
+from busway.broker.move_in import MoveIn
+from busway.broker.moving import Movers
 from busway.broker.orders import Orders
 from busway.broker.partition import Partition
 from busway.broker.purge import Purge
@@ -41,7 +43,7 @@ from busway.broker.sub_queue import SubQueue
 from busway.broker.tally import Tally
 from busway.broker.transactions import Transaction, Transactions
 from busway.broker.window import WindowBudget
-from busway.model.entities import Entity, Subscription, Topic
+from busway.model.entities import Entity, Subscription, Topic, stands_still
 from busway.model.errors import (
     LOCK_LOST,
     NOT_FOUND,
@@ -94,9 +96,14 @@ class Broker:
         self._way = CommitWay(port, host, self)
         self._clockwork = Clockwork(self, host)
         self.journals = Journals(self, self._clockwork.journal_there)
+        self.hold_journal = self.journals.hold
         self._intake = Intake(self)
         self._orders = Orders(self, host, entities)
         self._transactions = Transactions(self, self._intake, self._orders)
+        self.movers = Movers(self, host)
+        arrivals = MoveIn(self, self._intake)
+        self.move_in = arrivals.messages
+        self.move_states_in = arrivals.states
         lookups = Lookups(self)
         self.peek = lookups.peek
         self.receive_deferred = lookups.receive_deferred
@@ -193,7 +200,7 @@ class Broker:
 
     def transact(self, transaction: Transaction, replies: Replies, tag: int) -> None:
         try:
-            self._take_work()
+            self.take_work()
             self._transactions.carry_out(transaction, replies, tag)
         except BusError as error:
             replies.failed(tag, error)
@@ -207,12 +214,13 @@ class Broker:
 
     def reserve_numbers(self, key: SubQueueKey, count: int) -> list[int]:
         """Good for a transaction of this epoch."""
-        self._take_work()
+        self.take_work()
         self.entity(key.incarnation)  # nothing is made for what was deleted (D-16)
         return self.partition(key.incarnation, key.partition).reserve_numbers(count)
 
     def grant(self, grant: Grant) -> None:
-        if not self.available or not self.exists(grant.key.incarnation):
+        incarnation = grant.key.incarnation
+        if not self.available or not self.exists(incarnation) or self.stands_still(incarnation):
             grant.left = 0
             grant.receiver.finished(grant)
             return
@@ -242,7 +250,7 @@ class Broker:
         self, key: SubQueueKey, token: bytes, settlement: Settlement, replies: Replies, tag: int
     ) -> None:
         try:
-            self._take_work()
+            self.take_work()
             self.entity(key.incarnation)  # what is being purged cannot be settled too (D-16)
             sub_queue = self._sub_queues.get(key)
             if sub_queue is None:
@@ -254,14 +262,14 @@ class Broker:
 
     def locked(self, key: SubQueueKey, token: bytes) -> Message:
         """The message that a token locks; raises when the lock is lost (LOCK-5)."""
-        self._take_work()
+        self.take_work()
         sub_queue = self._sub_queues.get(key)
         if sub_queue is None:
             raise BusError(LOCK_LOST)
         return self.partition(key.incarnation, key.partition).locked(sub_queue, token)
 
     def renew(self, key: SubQueueKey, tokens: Sequence[bytes]) -> list[int]:
-        self._take_work()
+        self.take_work()
         sub_queue = self._sub_queues.get(key)
         if sub_queue is None:
             raise BusError(LOCK_LOST)
@@ -288,7 +296,7 @@ class Broker:
 
     def probe(self, done: Callable[[BusError | None], None]) -> None:
         """An empty commit, to the disk and back. Raises *server busy* where none would be taken."""
-        self._take_work()
+        self.take_work()
         self._way.stage(0, 0).after.append(done)
 
     def purge(self, incarnation: int, done: Callable[[], None]) -> None:
@@ -298,33 +306,19 @@ class Broker:
     # Journals (D-31).
 
     def entity_changed(self, entity: Entity) -> None:
-        """A new version of an entity: from here on it is captured, or not any more; and what it
-        holds may have to be forwarded."""
-        for index in range(len(entity.placement)):
-            partition = self._partitions.get((entity.incarnation, index))
-            if partition is not None:
-                self.journals.switch(partition, entity)
+        """A new version of an entity: from here on it is captured, or stands still, or not; and
+        what it holds may have to be forwarded."""
+        partitions = self._partitions_of(entity)
+        for partition in partitions:
+            self.journals.switch(partition, entity)
+        if self.movers.entity_changed(entity, partitions):
+            self._clockwork.restart()
         for sub_queue in self.sub_queues_of(entity.incarnation):
             sub_queue.wake()
 
-    def hold_journal(
-        self,
-        incarnation: int,
-        partition: int,
-        name: str,
-        offset: int | None,
-        until_ms: int,
-        done: Callable[[BusError | None], None],
-    ) -> None:
-        """A consumer has read up to `offset`: keep what follows, up to the cap, until then. None
-        ends its hold."""
-        try:
-            self._take_work()
-            self.entity(incarnation)
-        except BusError as error:
-            done(error)
-            return
-        self.journals.hold(self.partition(incarnation, partition), name, offset, until_ms, done)
+    def _partitions_of(self, entity: Entity) -> list[Partition]:
+        named = ((entity.incarnation, index) for index in range(len(entity.placement)))
+        return [self._partitions[name] for name in named if name in self._partitions]
 
     def partitions_of(self, incarnation: int) -> int | None:
         entity = self._entities.get(incarnation)
@@ -350,6 +344,9 @@ class Broker:
 
     def exists(self, incarnation: int) -> bool:
         return self._entities.get(incarnation) is not None
+
+    def stands_still(self, incarnation: int) -> bool:
+        return stands_still(self._entities.get(incarnation))
 
     def topic_rules(self, incarnation: int) -> TopicRules:
         return self._entities.topic_rules(incarnation)
@@ -490,6 +487,7 @@ class Broker:
         """All locks are void, and nothing in memory is to be believed (D-3, D-5)."""
         sub_queues, pumps = list(self._sub_queues.values()), list(self._pumps.values())
         duplicates = self._duplicates
+        self.movers.clear()
         self._forget_everything()
         self._clockwork.forget()
         for pump in pumps:
@@ -507,6 +505,10 @@ class Broker:
                 if sub_queue.sessions is not None:
                     sub_queue.sessions.wake_all()
                 sub_queue.wake()
+            for incarnation in {named[0] for named in self._partitions}:
+                entity = self._entities.get(incarnation)
+                if stands_still(entity) and entity is not None:
+                    self.movers.entity_changed(entity, self._partitions_of(entity))
         else:
             for sub_queue in list(self._sub_queues.values()):
                 sub_queue.finish_all()
@@ -539,12 +541,12 @@ class Broker:
 
     # The parts.
 
-    def _take_work(self) -> None:
+    def take_work(self) -> None:
         if not self._way.serving:
             raise BusError(SERVER_BUSY, refused=True)
 
     def _take_sends(self) -> None:
-        self._take_work()
+        self.take_work()
         if self._way.disk_full:
             self._way.stage(0, 0).after.append(_nothing)  # a commit looks at the disk again
             raise BusError(STORE_FULL, refused=True)

@@ -29,6 +29,8 @@ class ClockworkOwner(KeeperOwner, Protocol):
 
     def exists(self, incarnation: int) -> bool: ...
 
+    def stands_still(self, incarnation: int) -> bool: ...
+
     def partition(self, incarnation: int, index: int) -> Partition: ...
 
     def sub_queue_in(self, slot: int) -> SubQueue | None: ...
@@ -111,7 +113,9 @@ class Clockwork:
     # What the sweep asks.
 
     def sub_queue_in(self, slot: int) -> SubQueue | None:
-        return self._owner.sub_queue_in(slot)
+        sub_queue = self._owner.sub_queue_in(slot)
+        still = sub_queue is not None and self._owner.stands_still(sub_queue.key.incarnation)
+        return None if still else sub_queue
 
     def due(self, sub_queue: SubQueue, message: Message) -> None:
         if self._owner.exists(sub_queue.key.incarnation):
@@ -127,7 +131,7 @@ class Clockwork:
     def read_expiring(self, rows: dict[int, list[int]]) -> None:
         """Messages that only the store holds: read them, then see to them."""
         for slot, numbers in rows.items():
-            sub_queue = self._owner.sub_queue_in(slot)
+            sub_queue = self.sub_queue_in(slot)
             if sub_queue is not None:
                 self._read_numbers(sub_queue, numbers)
 
@@ -135,6 +139,8 @@ class Clockwork:
         def done(outcome: list[Message] | BusError) -> None:
             if isinstance(outcome, BusError):
                 return  # the sweep starts anew when the store is back
+            if self._owner.stands_still(sub_queue.key.incarnation):
+                return
             for row in outcome:
                 # A page may have brought it into memory meanwhile: then it is that one.
                 message = sub_queue.known.get(row.number)

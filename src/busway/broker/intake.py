@@ -18,8 +18,8 @@ from busway.broker.partition import Partition
 from busway.broker.seams import Replies, TransferSource
 from busway.broker.staging import Change, Stage, changed_copy
 from busway.broker.sub_queue import SubQueue
-from busway.model.entities import Entity, Queue, Subscription, Topic
-from busway.model.errors import QUOTA_EXCEEDED, SEND_DISABLED, BusError
+from busway.model.entities import Entity, Queue, Subscription, Topic, stands_still
+from busway.model.errors import QUOTA_EXCEEDED, SEND_DISABLED, SERVER_BUSY, BusError
 from busway.model.limits import FORWARDING_HOPS_MAX
 from busway.model.message import Message, MessageState
 from busway.store.base import SubQueueKey, SubQueueKind, TransferMark
@@ -85,6 +85,8 @@ class Intake:
         """Stage the messages, without those that are duplicates; None if that leaves nothing to
         commit."""
         entity = partition.entity
+        if stands_still(entity):
+            raise BusError(SEND_DISABLED, uri=entity.path)
         now_ms = self._owner.now_ms()
         main = partition.sub_queue(SubQueueKind.MAIN)
         history = self.history(partition, entity)
@@ -123,6 +125,16 @@ class Intake:
         if isinstance(entity, Subscription) or not entity.requires_duplicate_detection:
             return None
         return self._owner.duplicates(partition.sub_queue(SubQueueKind.MAIN))
+
+    def remember_id(self, stage: Stage, partition: Partition, message: Message) -> None:
+        """Of a message that was moved here: whoever sends it again is still noticed (DUP-3)."""
+        entity = partition.entity
+        history = self.history(partition, entity)
+        if history is not None:
+            assert isinstance(entity, Queue | Topic)
+            until_ms = message.enqueued_ms + entity.duplicate_window_ms
+            if until_ms > self._owner.now_ms():
+                history.stage(stage, [message], until_ms)
 
     def check_room(self, partition: Partition, entity: Entity, size: int) -> None:
         """D-17: each partition has the chosen size as its own limit."""
@@ -302,6 +314,8 @@ class Intake:
         if not new:
             done(None)
             return
+        if stands_still(entity):
+            raise BusError(SERVER_BUSY)  # its path will soon be another's, who takes it
         if isinstance(entity, Subscription) or not entity.status.can_send:
             raise BusError(SEND_DISABLED, uri=entity.path)
         if self.waits_for_history(partition, messages, new, again):

@@ -11,12 +11,14 @@ then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from busway.amqp.codec import decode_value
 from busway.amqp.sections import drop_body
 from busway.broker.dead_letters import DESCRIPTION, REASON
-from busway.model.journal import LOCK_EXPIRED, JournalEvent
-from busway.model.message import Message
+from busway.model.journal import LOCK_EXPIRED, MIGRATED, JournalEvent
+from busway.model.message import Message, MessageState
 from busway.model.names import SubQueueKind
 from busway.store.journal import JournalContent, JournalHead, JournalHold, JournalRecord
 
@@ -35,6 +37,7 @@ DUPLICATE_DROPPED = JournalEvent.DUPLICATE_DROPPED
 ENQUEUED = JournalEvent.ENQUEUED
 EXPIRED = JournalEvent.EXPIRED
 FORWARDED = JournalEvent.FORWARDED
+MOVED = JournalEvent.MOVED
 PURGED = JournalEvent.PURGED
 SCHEDULED = JournalEvent.SCHEDULED
 
@@ -261,6 +264,50 @@ class Journal:
                 description=message.destination,
             )
         )
+
+    # Moving to a twin, and from one.
+
+    def moved(self, stage: Stage, kind: SubQueueKind, message: Message, twin: str) -> None:
+        """With the message as it was here, so that readers can compare."""
+        carried = copy(message)
+        carried.body_id = None  # its body goes with it
+        stage.journal.append(
+            Draft(
+                self,
+                MOVED,
+                self._partition.now_ms(),
+                kind,
+                message.number,
+                message.delivery_count,
+                reason=message.state.name.lower(),
+                description=twin,
+                carried=carried,
+                moved=True,
+            )
+        )
+
+    def arrived(self, stage: Stage, kind: SubQueueKind, message: Message, was: int) -> None:
+        """Moved here as it was, where it had the number `was`."""
+        now_ms, count = self._partition.now_ms(), message.delivery_count
+        event = SCHEDULED if message.state is MessageState.SCHEDULED else ENQUEUED
+        stage.journal.append(
+            Draft(
+                self,
+                event,
+                now_ms,
+                kind,
+                0,
+                count,
+                related_number=was,
+                reason=MIGRATED,
+                carried=message,
+            )
+        )
+        if message.state is MessageState.DEFERRED:
+            stage.journal.append(Draft(self, DEFERRED, now_ms, kind, message.number, count))
+        if kind is SubQueueKind.DEAD_LETTER:
+            changes, _ = decode_value(message.changes) if message.changes else ({}, 0)
+            self.dead_lettered(stage, message, count, changes, kind, by_receiver=False)
 
 
 def _text(value: Any) -> str | None:

@@ -31,9 +31,10 @@ from busway.amqp.sections import (
 )
 from busway.model.entities import Entity, Subscription
 from busway.model.journal import CARRYING, SCHEMA_VERSION, Column, JournalEvent
+from busway.model.message import MessageState
 from busway.model.names import SubQueueKind
 from busway.model.partitioning import message_id_text
-from busway.store.journal import JournalContent, JournalRow
+from busway.store.journal import JournalContent, JournalRecord, JournalRow
 
 Columns = dict[str, list[Any]]
 """By name, all of the same length."""
@@ -218,6 +219,18 @@ def raw_message(content: JournalContent, bare: bytes) -> bytes:
 
 # --- columns -------------------------------------------------------------------------------------
 
+ENQUEUED_OR_MOVED = (JournalEvent.ENQUEUED, JournalEvent.MOVED)
+LEAVING = (JournalEvent.FORWARDED, JournalEvent.MOVED)
+"""Their description is where the message went."""
+
+
+def _waits(record: JournalRecord) -> bool:
+    """Whether the time that the message has is that of its activation."""
+    if record.event is JournalEvent.MOVED:
+        return record.reason == MessageState.SCHEDULED.name.lower()
+    return record.event is JournalEvent.SCHEDULED
+
+
 OfRow = Callable[[JournalRow, JournalContent | None], Any]
 OfMessage = Callable[[Decoded], Any]
 
@@ -230,13 +243,15 @@ OF_ROW: dict[str, OfRow] = {
     "related_sequence_number": lambda row, _: row.record.related_number or None,
     "enqueued_sequence_number": lambda _, content: (content and content.enqueued_number) or None,
     "enqueued_time": lambda row, content: (
-        content and content.enqueued_ms if row.record.event is JournalEvent.ENQUEUED else None
+        content and content.enqueued_ms if row.record.event in ENQUEUED_OR_MOVED else None
     ),
     "scheduled_time": lambda row, content: (
-        content and content.expires_ms if row.record.event is JournalEvent.SCHEDULED else None
+        content and content.expires_ms if _waits(row.record) else None
     ),
     "expires_at": lambda row, content: (
-        content and content.expires_ms if row.record.event is JournalEvent.ENQUEUED else None
+        content and content.expires_ms
+        if row.record.event in ENQUEUED_OR_MOVED and not _waits(row.record)
+        else None
     ),
     "session_id": lambda _, content: content and content.session_id,
     "delivery_count": lambda row, _: row.record.delivery_count,
@@ -245,13 +260,11 @@ OF_ROW: dict[str, OfRow] = {
     ),
     "dead_letter_reason": lambda row, _: row.record.reason,
     "dead_letter_description": lambda row, _: (
-        None if row.record.event is JournalEvent.FORWARDED else row.record.description
+        None if row.record.event in LEAVING else row.record.description
     ),
     "dead_letter_source": lambda _, content: content and content.dead_letter_source,
     "destination": lambda row, content: (
-        row.record.description
-        if row.record.event is JournalEvent.FORWARDED
-        else content and content.destination
+        row.record.description if row.record.event in LEAVING else content and content.destination
     ),
     "message_size": lambda _, content: content and content.size,
     "raw": lambda row, content: (

@@ -24,6 +24,12 @@ class JournalsOwner(Protocol):
 
     def partition_in(self, slot: int) -> Partition: ...
 
+    def take_work(self) -> None: ...
+
+    def entity(self, incarnation: int) -> Entity: ...
+
+    def partition(self, incarnation: int, index: int) -> Partition: ...
+
 
 class Journals:
     def __init__(self, owner: JournalsOwner, appeared: Callable[[], None]) -> None:
@@ -50,13 +56,22 @@ class Journals:
 
     def hold(
         self,
-        partition: Partition,
+        incarnation: int,
+        index: int,
         name: str,
         offset: int | None,
         until_ms: int,
         done: Callable[[BusError | None], None],
     ) -> None:
-        journal = self.of(partition)
+        """A consumer has read up to `offset`: keep what follows, up to the cap, until then. None
+        ends its hold."""
+        try:
+            self._owner.take_work()
+            self._owner.entity(incarnation)
+        except BusError as error:
+            done(error)
+            return
+        journal = self.of(self._owner.partition(incarnation, index))
         stage = self._owner.stage(1)
         stage.records += 1
         stage.holds.append((journal, JournalHold(journal.main.slot, name, offset, until_ms)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.message import Message
-from busway.store.base import MessagingStore, StoreError, SubQueueKey
+from busway.store.base import MessagingStore, StoreError, SubQueueKey, SubQueueKind
 
 if TYPE_CHECKING:
     from busway.filters.rules import TopicRules
@@ -77,6 +77,14 @@ class TransferSource(NamedTuple):
     partition: int
 
 
+class SessionStateMove(NamedTuple):
+    """The state of a session, on its way to the twin of its entity (SES-10)."""
+
+    session_id: str
+    state: bytes | None
+    updated_ms: int
+
+
 class Exchange(Protocol):
     """The way from one entity to another, whoever owns the destination (D-27)."""
 
@@ -94,6 +102,32 @@ class Exchange(Protocol):
         done: Callable[[BusError | None], None],
     ) -> None:
         """Hand them over, all or none. An error that is not retryable is definite (FWD-4)."""
+
+    # From an entity to its twin (`moving.py`).
+
+    def twin_path(self, source: TransferSource) -> str: ...
+
+    def in_twin(self, source: TransferSource, kind: SubQueueKind, message: Message) -> SubQueueKey:
+        """Where in the twin a message goes; raises *not found* if there is none."""
+
+    def session_in_twin(self, source: TransferSource, session_id: str) -> SubQueueKey: ...
+
+    def move(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        messages: list[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        """Hand them over as they are, all or none."""
+
+    def move_states(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        states: list[SessionStateMove],
+        done: Callable[[BusError | None], None],
+    ) -> None: ...
 
 
 class Replies(Protocol):

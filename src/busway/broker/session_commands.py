@@ -10,8 +10,8 @@ from busway.broker.partition import Partition
 from busway.broker.seams import Replies, SessionHolder, SessionLock
 from busway.broker.staging import Stage
 from busway.broker.sub_queue import SubQueue
-from busway.model.entities import Entity, Subscription
-from busway.model.errors import SERVER_BUSY, SESSION_LOCK_LOST, BusError
+from busway.model.entities import Entity, Subscription, stands_still
+from busway.model.errors import ENTITY_DISABLED, SERVER_BUSY, SESSION_LOCK_LOST, BusError
 from busway.store.base import MessagingStore, SubQueueKey
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class SessionCommands:
         self._take_work()
         partition = self._owner.partition(key.incarnation, key.partition)
         duration_ms = partition.lock_duration_ms  # raises if the entity was deleted (D-16)
+        self._check_goes_on(partition)
         sub_queue = partition.sub_queue(key.kind)
         assert sub_queue.sessions is not None
         now_ms = self._owner.now_ms()
@@ -80,6 +81,7 @@ class SessionCommands:
     def set_state(self, lock: SessionLock, state: bytes | None, replies: Replies, tag: int) -> None:
         try:
             sub_queue = self._held(lock)
+            self._check_goes_on(self._partition(lock))
             assert sub_queue.sessions is not None
             size = len(state or b"")
             growth = size - sub_queue.sessions.get(lock.session_id).state_bytes
@@ -123,6 +125,11 @@ class SessionCommands:
         if isinstance(entity, Subscription):
             entity = self._owner.entity(entity.topic_incarnation)  # its messages count there
         self._intake.check_room(partition, entity, size)
+
+    def _check_goes_on(self, partition: Partition) -> None:
+        entity = partition.entity
+        if stands_still(entity):
+            raise BusError(ENTITY_DISABLED, uri=entity.path)
 
     def _held(self, lock: SessionLock) -> SubQueue:
         self._take_work()

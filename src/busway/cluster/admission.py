@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from busway.cluster.entity_index import EntityIndex
-from busway.model.entities import Entity, Namespace, Queue, Subscription, Topic, partitions_of
+from busway.model.entities import (
+    Entity,
+    Namespace,
+    Queue,
+    Subscription,
+    Topic,
+    partitions_of,
+    stands_still,
+)
 from busway.model.errors import (
     ENTITY_ALREADY_EXISTS,
     ENTITY_COUNT_EXCEEDED,
@@ -81,6 +89,16 @@ def check_name_is_free(index: EntityIndex, description: Entity) -> None:
             taken = index.find(description.path) is not None
     if taken:
         raise BusError(ENTITY_ALREADY_EXISTS, uri=description.path)
+
+
+def check_goes_on(entity: Entity) -> None:
+    """What stands still is changed by its migration only."""
+    if stands_still(entity):
+        raise BusError(
+            INVALID_OPERATION,
+            detail=f"'{entity.path}' is being migrated: it cannot be changed or deleted until that "
+            "is over. GET /$busway/migrations/{queue} tells how far it is.",
+        )
 
 
 def check_forwards(index: EntityIndex, entity: Entity, old: Entity | None = None) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from busway.cluster.admission import (
     check_forwards,
+    check_goes_on,
     check_name_is_free,
     check_quota,
     check_subscription_quota,
@@ -41,6 +42,7 @@ from busway.model.entities import (
     Rule,
     Subscription,
     Topic,
+    stands_still,
 )
 from busway.model.errors import ARGUMENT_ERROR, NOT_FOUND, SERVER_BUSY, BusError
 from busway.model.limits import ACCESS_RULES_MAX
@@ -234,6 +236,7 @@ class Catalog(EntityIndex):
             or description.incarnation not in (0, old.incarnation)
         ):
             raise BusError(NOT_FOUND, uri=description.path)
+        check_goes_on(old)
         description = normalise(completed(self._namespace, description, old))
         check_update(old, description, self._namespace.tier)
         check_forwards(self, description, old)
@@ -260,6 +263,7 @@ class Catalog(EntityIndex):
         entity = self.find(path)
         if entity is None:
             raise BusError(NOT_FOUND, uri=path)
+        check_goes_on(entity)
         subscriptions = self.subscriptions(entity) if isinstance(entity, Topic) else []
         self._delete([*subscriptions, entity], now_ms)
         return entity
@@ -275,6 +279,13 @@ class Catalog(EntityIndex):
         with self._writing():
             self._file.delete(entities, now_ms)
         self._announce(*(Change(entity, None) for entity in entities))
+
+    def change(self, *changes: Change, now_ms: int = 0) -> None:
+        """Several entities become others, or go, in one commit; what they become is the caller's to
+        know (`migrations.py`). One may take the path of another that goes before it."""
+        with self._writing():
+            self._file.write_changes([(each.before, each.after) for each in changes], now_ms)
+        self._announce(*changes)
 
     def _topic(self, path: str) -> Topic:
         topic = self.find(path)
@@ -424,7 +435,7 @@ class Catalog(EntityIndex):
                 continue  # It went with its topic.
             if self._idleness.idle_ms(incarnation, now_ms) < entity.auto_delete_on_idle_ms:
                 continue
-            if in_use(entity):
+            if stands_still(entity) or in_use(entity):
                 self._idleness.touch(incarnation, now_ms)
             elif isinstance(entity, Subscription):
                 deleted.append(self.delete_subscription(entity.topic, entity.name, now_ms))
@@ -443,6 +454,8 @@ class Catalog(EntityIndex):
         """All of one commit becomes visible before anybody is told of it."""
         for change in changes:
             if change.after is not None:
+                if change.before is not None and change.before.key != change.after.key:
+                    self._forget(change.before)
                 self._remember(change.after)
                 if change.rule is None:
                     self._idleness.changed(change.after)

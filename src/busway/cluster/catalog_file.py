@@ -218,16 +218,31 @@ class CatalogFile:
         """The entities go with their rules and their tombstones come, together."""
         with self._transaction():
             for entity in entities:
-                incarnation = entity.incarnation
-                self._database.execute("DELETE FROM entities WHERE incarnation = ?", (incarnation,))
-                self._database.execute("DELETE FROM rules WHERE subscription = ?", (incarnation,))
-                self._database.executemany(
-                    "INSERT INTO tombstones VALUES (?, ?, ?, ?)",
-                    [
-                        (incarnation, store, entity.path, now_ms)
-                        for store in sorted(set(entity.placement))
-                    ],
-                )
+                self._delete(entity, now_ms)
+
+    def _delete(self, entity: Entity, now_ms: int) -> None:
+        incarnation = entity.incarnation
+        self._database.execute("DELETE FROM entities WHERE incarnation = ?", (incarnation,))
+        self._database.execute("DELETE FROM rules WHERE subscription = ?", (incarnation,))
+        self._database.executemany(
+            "INSERT INTO tombstones VALUES (?, ?, ?, ?)",
+            [(incarnation, store, entity.path, now_ms) for store in sorted(set(entity.placement))],
+        )
+
+    def write_changes(
+        self, changes: Sequence[tuple[Entity | None, Entity | None]], now_ms: int
+    ) -> None:
+        """Those without an `after` go, the others become it, with its path: all or nothing."""
+        with self._transaction():
+            for before, after in changes:
+                if after is not None:
+                    self._update(after)
+                    self._database.execute(
+                        "UPDATE entities SET path = ?, path_key = ? WHERE incarnation = ?",
+                        (after.path, after.key, after.incarnation),
+                    )
+                elif before is not None:
+                    self._delete(before, now_ms)
 
     def tombstones(self) -> list[Tombstone]:
         rows = self._database.execute("SELECT incarnation, path, store_id FROM tombstones")

@@ -18,6 +18,7 @@ from busway.model.entities import (
     Entity,
     EntityStatus,
     FalseFilter,
+    Migration,
     Namespace,
     Queue,
     Rule,
@@ -51,6 +52,8 @@ def description_of(record: Entity | Namespace) -> str:
         value = getattr(record, each.name)
         if isinstance(value, EntityStatus | Tier):
             value = value.value
+        elif isinstance(value, Migration):
+            value = [value.source, value.twin, value.status.value, value.captured]
         elif each.name == "authorization_rules":
             value = [
                 [
@@ -75,6 +78,9 @@ def entity_of_row(kind: str, path: str, incarnation: int, version: int, descript
     values["status"] = EntityStatus(values["status"])
     if "authorization_rules" in values:
         values["authorization_rules"] = _access_rules(values["authorization_rules"])
+    if values.get("migration") is not None:
+        source, twin, status, captured = values["migration"]
+        values["migration"] = Migration(source, twin, EntityStatus(status), captured)
     entity_class = KINDS[kind]
     if entity_class is not Subscription:
         values["path"] = path

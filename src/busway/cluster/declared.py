@@ -16,7 +16,15 @@ from busway.cluster.admission import check_topics, completed
 from busway.cluster.catalog import Catalog
 from busway.config.entities import Declared
 from busway.config.errors import ConfigError
-from busway.model.entities import AuthorizationRule, Entity, Queue, Rule, Subscription, Topic
+from busway.model.entities import (
+    AuthorizationRule,
+    Entity,
+    Queue,
+    Rule,
+    Subscription,
+    Topic,
+    stands_still,
+)
 from busway.model.errors import BusError
 from busway.model.names import DEFAULT_RULE, name_key, resource_path
 from busway.model.properties import FORWARDS, check_update, normalise, validate
@@ -85,6 +93,8 @@ def _check(declared: Declared, catalog: Catalog) -> None:
         except BusError as error:
             raise ConfigError(f"{declared.where}: {error.text}") from error
         return
+    if stands_still(old):
+        return  # it is as the file says before its migration, or after it
     kind = old.entity_type.lower()
     if type(old) is not type(declared.entity):
         raise ConfigError(f"{declared.where}: there is a {kind} of this name. Delete it first.")
@@ -123,6 +133,8 @@ def _apply_properties(declared: Declared, catalog: Catalog, now_ms: int) -> Outc
         if old is None:
             _create(declared, dict.fromkeys(lost), catalog, now_ms)
             return Outcome.CREATED
+        if stands_still(old):
+            return Outcome.UNCHANGED
         # Only what the file states: the rest may have been changed on purpose since.
         new = _changed(old, stated)
         if new == old:

@@ -16,7 +16,7 @@ from busway.amqp.sections import (
     SCHEDULED_ENQUEUE_TIME,
     read_properties,
 )
-from busway.broker.seams import Host, TransferSource
+from busway.broker.seams import Host, SessionStateMove, TransferSource
 from busway.broker.staging import Change, changed_copy
 from busway.gateway import envelope
 from busway.gateway.router import Destination, Owner, Router
@@ -53,6 +53,62 @@ class Exchange:
         if entity is None:
             raise BusError(NOT_FOUND, uri=path)
         return SubQueueKey(entity.incarnation, _partition(message, entity), SubQueueKind.MAIN)
+
+    # From an entity to its twin.
+
+    def _twin(self, source: TransferSource) -> Queue:
+        entity = self._directory.get(source.incarnation)
+        migration = entity.migration if isinstance(entity, Queue) else None
+        twin = None if migration is None else self._directory.get(migration.twin)
+        if not isinstance(twin, Queue):
+            raise BusError(NOT_FOUND, uri=f"the twin of incarnation {source.incarnation}")
+        return twin
+
+    def twin_path(self, source: TransferSource) -> str:
+        return self._twin(source).path
+
+    def in_twin(self, source: TransferSource, kind: SubQueueKind, message: Message) -> SubQueueKey:
+        twin = self._twin(source)
+        return SubQueueKey(twin.incarnation, _partition(message, twin), kind)
+
+    def session_in_twin(self, source: TransferSource, session_id: str) -> SubQueueKey:
+        twin = self._twin(source)
+        partition = partition_of_key(session_id, len(twin.placement))
+        return SubQueueKey(twin.incarnation, partition, SubQueueKind.MAIN)
+
+    def move(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        messages: list[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        twin = self._directory.get(key.incarnation)
+        owner = self._owner_of(twin, key)
+        if owner is None or not isinstance(twin, Queue):
+            done(BusError(SERVER_BUSY))  # its messages wait
+            return
+        for message in messages:
+            _digest(message, twin)
+        owner.move_in(key, source, messages, done)
+
+    def move_states(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        states: list[SessionStateMove],
+        done: Callable[[BusError | None], None],
+    ) -> None:
+        owner = self._owner_of(self._directory.get(key.incarnation), key)
+        if owner is None:
+            done(BusError(SERVER_BUSY))
+        else:
+            owner.move_states_in(key, source, states, done)
+
+    def _owner_of(self, entity: Entity | None, key: SubQueueKey) -> Owner | None:
+        """Who can take something for it now."""
+        owner = None if entity is None else self._router.owner(entity, key.partition)
+        return owner if owner is not None and owner.available else None
 
     def transfer(
         self,
@@ -129,12 +185,7 @@ def _key(message: Message, entity: Destination) -> str | None:
 
 def _prepared(message: Message, entity: Destination, now_ms: int) -> Message:
     """What the destination decides anew: duplicates (DUP-6), and whether it is still early."""
-    message.digest = None
-    if entity.requires_duplicate_detection:
-        message_id = read_properties(message.bare).message_id
-        if message_id is not None:
-            key = _key(message, entity) if entity.enable_partitioning else None
-            message.digest = envelope.digest(message_id, key)
+    _digest(message, entity)
     due_ms = _annotation(message, SCHEDULED_ENQUEUE_TIME) if message.annotations else None
     if not isinstance(due_ms, int) or due_ms <= now_ms:
         return message
@@ -142,6 +193,15 @@ def _prepared(message: Message, entity: Destination, now_ms: int) -> Message:
     scheduled = changed_copy(message, change)
     scheduled.digest = message.digest
     return scheduled
+
+
+def _digest(message: Message, entity: Destination) -> None:
+    message.digest = None
+    if entity.requires_duplicate_detection:
+        message_id = read_properties(message.bare).message_id
+        if message_id is not None:
+            key = _key(message, entity) if entity.enable_partitioning else None
+            message.digest = envelope.digest(message_id, key)
 
 
 def _annotation(message: Message, name: bytes) -> Any:

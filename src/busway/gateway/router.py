@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from busway.broker.moving import Movers
 from busway.broker.seams import (
     Grant,
     Replies,
     SessionHolder,
     SessionLock,
+    SessionStateMove,
     Settlement,
     TransferSource,
     Watcher,
@@ -55,6 +57,22 @@ class Owner(Protocol):
         messages: Sequence[Message],
         done: Callable[[BusError | None], None],
     ) -> None: ...
+    def move_in(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        messages: Sequence[Message],
+        done: Callable[[BusError | None], None],
+    ) -> None: ...
+    def move_states_in(
+        self,
+        key: SubQueueKey,
+        source: TransferSource,
+        states: Sequence[SessionStateMove],
+        done: Callable[[BusError | None], None],
+    ) -> None: ...
+    @property
+    def movers(self) -> Movers: ...
     def transact(self, transaction: Transaction, replies: Replies, tag: int) -> None: ...
     def check_room(self, key: SubQueueKey, size: int) -> None: ...
     def reserve_numbers(self, key: SubQueueKey, count: int) -> list[int]: ...

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
+from busway.http import migrations
 from busway.http.calls import Call
 from busway.http.faults import FaultRoom
 from busway.http.health import Examiner, HealthRoom
@@ -28,8 +29,12 @@ class OwnPages:
                 return await self._map.answer(call)
             case ["stores", name, word] if word.lower() == "fault":
                 return await self._faults.answer(call, name)
+            case ["migrations", *rest]:
+                return await migrations.answer(call, rest)
         raise HttpError(
-            404, "There are GET /$busway/map and POST /$busway/stores/{store}/fault here."
+            404,
+            "There are GET /$busway/map, POST /$busway/stores/{store}/fault and "
+            "/$busway/migrations here.",
         )
 
 

@@ -79,6 +79,20 @@ class Namespace:
 # --- Entities ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What a queue and its twin both keep while the one is emptied into the other."""
+
+    source: int
+    """The incarnation whose messages go."""
+    twin: int
+    """The one that they go to, and that takes the path in the end; 0 until the source knows it."""
+    status: EntityStatus
+    """What the queue was before it was stopped, and is again when it is over."""
+    captured: bool = False
+    """Whether it was captured for its own sake, and not only for this."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     """A queue as the catalog keeps it: one incarnation, one version (D-16)."""
@@ -119,6 +133,8 @@ class Queue:
     """Whether its journal is kept: what happens to its messages, in order (D-31)."""
     captured_ms: int = 0
     """Since when, without a break; the catalog writes it."""
+    migration: Migration | None = None
+    """While its messages are moved to or from another incarnation of it."""
 
     entity_type = "Queue"
     """The word of the service's texts."""
@@ -249,6 +265,13 @@ def _message_size_bytes(max_message_size_kb: int | None) -> int:
 
 
 Entity = Queue | Topic | Subscription
+
+
+def stands_still(entity: Entity | None) -> bool:
+    """Whether it is moved or being filled: nothing is sent to it or received, and time does nothing
+    to its messages, so that what arrives is what was there."""
+    return isinstance(entity, Queue) and entity.migration is not None
+
 
 # --- Rules of subscriptions ----------------------------------------------------------------------
 

@@ -40,17 +40,21 @@ class JournalEvent(IntEnum):
     """Its destination has it, and it is gone from here (D-27)."""
     PURGED = 12
     """Deleted by a command for many."""
+    MOVED = 13
+    """Its twin has it, and it is gone from here; carries the message. The reason is its state."""
 
     @property
     def word(self) -> str:
         return self.name.lower()
 
 
-CARRYING = frozenset({JournalEvent.ENQUEUED, JournalEvent.SCHEDULED})
+CARRYING = frozenset({JournalEvent.ENQUEUED, JournalEvent.SCHEDULED, JournalEvent.MOVED})
 """Events that carry the whole message; the others name it by its number."""
 
 LOCK_EXPIRED = "LockExpired"
 """The reason of an `abandoned` that no receiver asked for (LOCK-4)."""
+MIGRATED = "Migrated"
+"""The reason of an arrival that was moved here; its related number is the one it had before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ and found done. The checkpoint lives in the lake, one for each incarnation of an
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ CHECKPOINTS = "_checkpoints"
 HOLD_LIFE_S = 7 * 24 * 3600
 DEFAULT_EVENTS_PER_TRIGGER = 200_000
 TRIGGER_S = 2
+FIRST_PATIENCE_S = 10.0
+"""For a broker that was never reached: the user may have mistyped where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,20 @@ class Captured:
     rows: int = 0
     skipped: int = 0
     """Batches that were there already: a run before this one died in the middle."""
+
+
+class CheckpointError(Exception):
+    """Spark's checkpoint and the lake contradict each other."""
+
+
+def switch_on(credentials: Credentials, entity: str) -> tuple[Heads, bool]:
+    """Make the broker keep a journal. The heads, and whether it was off until now."""
+    allowed = credentials.pass_for(entity)
+    with Journal(entity, allowed, patience_s=FIRST_PATIENCE_S) as journal:
+        heads = journal.heads_or_none()
+        if heads is not None and heads.capture:
+            return heads, False
+        return journal.capture(True), True
 
 
 class Capture:
@@ -75,12 +92,7 @@ class Capture:
         self.captured = Captured(settings.entity, "")
 
     def switch_on(self) -> tuple[Heads, bool]:
-        """Make the broker keep a journal. The heads, and whether it was off until now."""
-        with self._journal() as journal:
-            heads = journal.heads_or_none()
-            if heads is not None and heads.capture:
-                return heads, False
-            return journal.capture(True), True
+        return switch_on(self._credentials, self._settings.entity)
 
     def begin(self, heads: Heads, *, once: bool) -> StreamingQuery:
         """Start the query. With `once` it ends when it has what was there at its beginning."""
@@ -93,14 +105,14 @@ class Capture:
             "consumer": f"capture-{own_id(checkpoint)}",
             "maxEventsPerTrigger": str(self._settings.events_per_trigger),
             "startingPosition": self._start(heads).to_json(),
+            # Of the cluster: the planner's own guess is the cores of the machine that it runs on.
+            "tasks": str(self._settings.tasks or self._spark.sparkContext.defaultParallelism),
         }
-        if self._settings.tasks is not None:
-            options["tasks"] = str(self._settings.tasks)
         stream = self._spark.readStream.format("busway").options(**options).load()
         writer = (
             stream.writeStream.queryName(f"capture {self._settings.entity}")
             .option("checkpointLocation", str(checkpoint / "spark"))
-            .foreachBatch(self._keeper(app_id, heads.epoch))
+            .foreachBatch(self._keeper(app_id, heads))
         )
         if once:
             writer = writer.trigger(availableNow=True)
@@ -108,16 +120,17 @@ class Capture:
             writer = writer.trigger(processingTime=f"{self._settings.trigger_s} seconds")
         return writer.start()
 
-    def _keeper(self, app_id: str, epoch: str) -> Callable[[DataFrame, int], None]:
+    def _keeper(self, app_id: str, heads: Heads) -> Callable[[DataFrame, int], None]:
         from pyspark.sql.functions import col, lit, to_date
 
         def keep(batch: DataFrame, batch_id: int) -> None:
-            rows = batch.withColumn("epoch", lit(epoch)).withColumn(
+            rows = batch.withColumn("epoch", lit(heads.epoch)).withColumn(
                 "event_date", to_date(col("event_time"))
             )
             added = self.table.append(rows, app_id, batch_id)
             self.captured.batches += 1
             if added is None:
+                self._check_that_it_is_there(batch, heads)
                 self.captured.skipped += 1
             else:
                 self.captured.rows += added
@@ -125,11 +138,22 @@ class Capture:
 
         return keep
 
+    def _check_that_it_is_there(self, batch: DataFrame, heads: Heads) -> None:
+        """A batch is known by its number. In a checkpoint that was brought back from a backup the
+        number may stand for other rows, and to pass those over would lose them."""
+        there = self.in_lake(heads)
+        if any(there.get(part, 0) < end for part, end in _ends(batch).items()):
+            raise CheckpointError(
+                f"The checkpoint of '{self._settings.entity}' is not the one that the lake was "
+                f"filled with. Remove {self._checkpoint(heads)} and run it again: it goes on after "
+                "what the lake has, and nothing is there twice."
+            )
+
     # --- where it begins -------------------------------------------------------------------------
 
     def _start(self, heads: Heads) -> Offset:
         """After what the lake has of this incarnation: a checkpoint that was lost is no loss."""
-        there = self.in_lake(heads.epoch)
+        there = self.in_lake(heads)
         return Offset(
             heads.epoch,
             {
@@ -138,41 +162,30 @@ class Capture:
             },
         )
 
-    def in_lake(self, epoch: str) -> dict[int, int]:
-        """By partition: the offset after the last one that the table has."""
-        if not self.table.exists():
-            return {}
-        from pyspark.sql.functions import col
-        from pyspark.sql.functions import max as greatest
+    def in_lake(self, heads: Heads) -> dict[int, int]:
+        """By partition: the offset after the last one that the table has.
 
-        entity, subscription = split(self._settings.entity)
-        of_subscription = (
-            col("subscription").isNull()
-            if subscription is None
-            else col("subscription") == subscription
-        )
-        last = (
-            self.table.frame(self._spark)
-            .where((col("entity") == entity) & of_subscription & (col("epoch") == epoch))
-            .groupBy("partition")
-            .agg(greatest("journal_offset").alias("last"))
-        )
-        return {row.partition: row.last + 1 for row in last.collect()}
+        Names are the broker's own: the user may have written them in other case (`heads`).
+        """
+        from pyspark.sql.functions import col, lit
 
-    def release(self, epoch: str) -> None:
+        return _ends(
+            self.table.frame(self._spark).where(
+                (col("entity") == heads.entity)
+                & col("subscription").eqNullSafe(lit(heads.subscription))
+                & (col("epoch") == heads.epoch)
+            )
+        )
+
+    def release(self, heads: Heads) -> None:
         """Move the hold to what the lake has: Spark's own word for it comes late or never."""
-        checkpoint = self._lake_folder() / folder_name(self._settings.entity, epoch)
-        offset = Offset(epoch, self.in_lake(epoch))
+        offset = Offset(heads.epoch, self.in_lake(heads))
         with self._journal() as journal:
-            journal.hold(f"capture-{own_id(checkpoint)}", offset, HOLD_LIFE_S)
+            journal.hold(f"capture-{own_id(self._checkpoint(heads))}", offset, HOLD_LIFE_S)
 
     def _checkpoint(self, heads: Heads) -> Path:
-        folder = self._lake_folder() / folder_name(self._settings.entity, heads.epoch)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def _lake_folder(self) -> Path:
-        return Path(self._lake.folder) / CHECKPOINTS / "capture"
+        folder = Path(self._lake.folder) / CHECKPOINTS / "capture"
+        return folder / folder_name(self._settings.entity, heads.epoch)
 
     def _journal(self) -> Journal:
         entity = self._settings.entity
@@ -184,7 +197,10 @@ def own_id(checkpoint: Path) -> str:
     file = checkpoint / "id"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(uuid4().hex)
+        # Whole or not at all: half an id could be somebody else's.
+        draft = file.with_name(f"id.{os.getpid()}.new")
+        draft.write_text(uuid4().hex)
+        draft.replace(file)
     return file.read_text().strip()
 
 
@@ -199,3 +215,10 @@ def split(entity: str) -> tuple[str, str | None]:
     """A queue or topic, and the subscription if it names one."""
     match = re.fullmatch(r"(.+)/subscriptions/([^/]+)", entity, re.IGNORECASE)
     return (entity, None) if match is None else (match.group(1), match.group(2))
+
+
+def _ends(rows: DataFrame) -> dict[int, int]:
+    from pyspark.sql.functions import max as greatest
+
+    last = rows.groupBy("partition").agg(greatest("journal_offset").alias("last"))
+    return {row.partition: row.last + 1 for row in last.collect()}

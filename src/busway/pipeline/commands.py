@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ import typer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from busway.pipeline.connection import Credentials
 
@@ -27,6 +29,7 @@ VARIABLE = "BUSWAY_CONNECTION_STRING"
 FAILED = 1
 USAGE_ERROR = 2
 INTERRUPTED = 130
+LOOK_EVERY_S = 0.5
 
 PIPELINE_HELP = """Capture what passes through the bus into a lake, and work with it on Spark.
 
@@ -35,6 +38,8 @@ PIPELINE_HELP = """Capture what passes through the bus into a lake, and work wit
   busway pipeline capture --entity orders --lake ./lake      every event, until Ctrl-C
   busway pipeline curate --lake ./lake                       messages, deliveries and figures
   busway pipeline report --lake ./lake                       the figures as one HTML page
+  busway pipeline replay --lake ./lake --entity orders       messages once more
+  busway pipeline triage --entity orders                     dead letters, and what to do with them
 
 Commands that talk to a server take --connection-string, or the variable BUSWAY_CONNECTION_STRING.
 """
@@ -69,8 +74,11 @@ Json = Annotated[bool, typer.Option("--json", help="The summary as one JSON obje
 
 
 def add_to(app: typer.Typer, command: type[Any], group: type[Any]) -> None:
+    from busway.pipeline.commands_migrate import COMMANDS as MIGRATING
+    from busway.pipeline.commands_replay import COMMANDS as SENDING
+
     pipeline = typer.Typer(cls=group, help=PIPELINE_HELP, no_args_is_help=True)
-    for name, function in COMMANDS.items():
+    for name, function in (COMMANDS | SENDING | MIGRATING).items():
         pipeline.command(name, cls=command, help=function.__doc__)(function)
     app.add_typer(pipeline, name="pipeline", rich_help_panel=None)
 
@@ -105,11 +113,15 @@ def capture(
     Capture is switched on where it is off, and it says from when on it captures. What the lake has
     is not copied again, whatever was killed in between.
     """
-    from busway.pipeline.capture import Capture, Captured, CaptureSettings
+    from busway.pipeline.capture import Capture, Captured, CaptureSettings, switch_on
     from busway.pipeline.lake import Lake
 
     credentials = _credentials(connection_string, http_endpoint)
     events = _number("--batch-events", batch_events, 1, 100_000_000)
+    with _kind_errors():  # before Spark, which takes its time
+        switched = {name: switch_on(credentials, name) for name in entity}
+    for name, (heads, was_off) in switched.items():
+        _say(f"{name}: captured {'from now on' if was_off else f'since {heads.since}'}")
     with _spark("capture", master, conf) as spark:
         options = {} if http_endpoint is None else {"httpEndpoint": http_endpoint}
         total: dict[str, Captured] = {}
@@ -119,21 +131,16 @@ def capture(
             _say(f"{captured.entity}: {captured.rows:,} events in {captured.batches:,} batches")
 
         running = []
-        for name in entity:
+        for name, (heads, _) in switched.items():
             settings = CaptureSettings(name, events_per_trigger=events)
             job = Capture(spark, Lake(lake), credentials, settings, options, told)
-            heads, was_off = job.switch_on()
-            since = heads.since or "now"
-            _say(f"{name}: captured {'from now on' if was_off else f'since {since}'}")
             running.append((job, heads, job.begin(heads, once=once)))
-        try:
-            _wait(running, spark, once=once)
-        except KeyboardInterrupt:
+        if not _finished([query for _, _, query in running]):
             _say("stopping; what was captured is kept, and the next run goes on from there")
             for _, _, query in running:
                 query.stop()
         for job, heads, _ in running:
-            job.release(heads.epoch)
+            job.release(heads)
             total.setdefault(job.captured.entity, job.captured)
         summary = {name: asdict(captured) for name, captured in total.items()}
         lines = [
@@ -143,20 +150,19 @@ def capture(
         _summary({"lake": str(lake), "entities": summary}, lines, as_json)
 
 
-def _wait(running: Sequence[Any], spark: SparkSession, *, once: bool) -> None:
-    queries = [query for _, _, query in running]
-    while any(query.isActive for query in queries):
-        if once:
+def _finished(queries: Sequence[StreamingQuery]) -> bool:
+    """Wait until they have all ended, or one has failed; False if a signal came before that."""
+    with _undisturbed() as asked_to_end:
+        while True:
+            active = [query for query in queries if query.isActive]
             for query in queries:
-                query.awaitTermination()
-        else:
-            spark.streams.awaitAnyTermination(5)
-            spark.streams.resetTerminated()
-        for query in queries:
-            if (problem := query.exception()) is not None:
-                for other in queries:
-                    other.stop()
-                raise problem
+                if (problem := query.exception()) is not None:
+                    for other in active:
+                        other.stop()
+                    raise problem
+            if not active or asked_to_end:
+                return not active
+            time.sleep(LOOK_EVERY_S)
 
 
 def curate(
@@ -248,7 +254,8 @@ def compact(
     from busway.pipeline.lake import Lake
     from busway.pipeline.tables import BY_NAME
 
-    hours = _number("--vacuum-hours", vacuum_hours, 0, 100_000)
+    # Files of a batch that is being written belong to no version yet: too young to be removed.
+    hours = _number("--vacuum-hours", vacuum_hours, 1, 100_000)
     for name in table or ():
         if name not in BY_NAME:
             _refuse(f"There is no table '{name}'. There are: {', '.join(BY_NAME)}.")
@@ -349,20 +356,51 @@ def _spark(job: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkS
 
     try:
         _say("starting Spark")
-        session = open_session(f"busway {job}", master, settings)
+        with _undisturbed() as asked_to_end:
+            session = open_session(f"busway {job}", master, settings)
     except JavaError as error:
         _fail(str(error))
     except ImportError as error:
         _fail(f"{error.name} is not installed. Run: pip install 'busway[pipeline]'.")
     try:
-        yield session
+        if asked_to_end:
+            raise KeyboardInterrupt
+        with _kind_errors():
+            yield session
+    except KeyboardInterrupt:
+        _say("stopped; run it again to go on")
+        sys.exit(INTERRUPTED)
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[list[int]]:
+    """Signals wait. A start of Spark that is cut off leaves its JVM behind, and a call to the JVM
+    that is cut off prints pages.
+
+    What came meanwhile is in the list. Afterwards both signals end a job as Ctrl-C does.
+    """
+    asked: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for each in signals:
+        signal.signal(each, lambda number, frame: asked.append(number))
+    try:
+        yield asked
+    finally:
+        for each in signals:
+            signal.signal(each, signal.default_int_handler)
+
+
+@contextmanager
+def _kind_errors() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         told = known(error)
         if told is None:
             raise
         _fail(told)
-    finally:
-        session.stop()
 
 
 def known(error: BaseException) -> str | None:
@@ -371,13 +409,21 @@ def known(error: BaseException) -> str | None:
     Spark wraps what its Python processes raise into texts; the last line that looks like one of
     ours is the reason.
     """
+    from busway.pipeline.capture import CheckpointError
     from busway.pipeline.connection import ConnectionStringError
     from busway.pipeline.curate import NothingCapturedError
     from busway.pipeline.export import ExportError
     from busway.pipeline.journal import JournalError
     from busway.pipeline.options import OptionError
 
-    ours = (ConnectionStringError, NothingCapturedError, ExportError, JournalError, OptionError)
+    ours = (
+        CheckpointError,
+        ConnectionStringError,
+        NothingCapturedError,
+        ExportError,
+        JournalError,
+        OptionError,
+    )
     if isinstance(error, ours):
         return str(error)
     for line in reversed(str(error).splitlines()):

@@ -272,8 +272,8 @@ class Journal:
             case _ if status == 401:
                 return JournalError(
                     f"The broker at {self._allowed.endpoint} does not let this key read the "
-                    f"of '{self.entity}'. It needs the right to listen there, and to manage where "
-                    "where capture is to be switched."
+                    f"journal of '{self.entity}'. It needs the right to listen there, and to "
+                    "manage where capture is to be switched."
                 )
         return JournalError(
             detail

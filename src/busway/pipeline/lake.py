@@ -87,7 +87,8 @@ class Table:
         if last is not None and last >= version:
             return None
         files = self._write(frame)
-        self._commit(files, "append", app_id, version)
+        if not self._commit(files, "append", app_id, version):
+            return None
         return sum(each.rows for each in files)
 
     def replace(
@@ -138,7 +139,8 @@ class Table:
         app_id: str,
         version: int,
         chosen: Any = None,
-    ) -> None:
+    ) -> bool:
+        """Whether it was this call that did it, and not another process of the same application."""
         from deltalake import CommitProperties, DeltaTable, Transaction
         from deltalake.transaction import AddAction
 
@@ -154,6 +156,9 @@ class Table:
             )
         self.evolve()
         table = self.delta()
+        last = table.transaction_version(app_id)
+        if mode == "append" and last is not None and last >= version:
+            return False
         now_ms = time.time_ns() // 1_000_000
         actions: list[Any] = [
             AddAction(
@@ -174,6 +179,7 @@ class Table:
             partition_filters=chosen,
             commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
         )
+        return True
 
     def evolve(self) -> list[str]:
         """Give the table the columns that its layout has gained; the names of those added."""

@@ -56,7 +56,22 @@ READ_OPTIONS = (
     Option("consumer", "a name: the broker keeps what this reader has still to read"),
     Option("failOnDataLoss", "whether to fail when the journal has passed this reader by", "true"),
 )  # fmt: skip
-_NAMES = {option.name.lower(): option.name for option in READ_OPTIONS}
+WRITE_OPTIONS = (
+    *READ_OPTIONS[0:1],
+    *READ_OPTIONS[2:4],
+    Option("messageIdFrom", "the column whose values are message ids; or several with commas, "
+           "whose SHA-256 is the id; or * for all of them, so that equal rows are one message",
+           "message_id, or the place in a journal if the rows have one"),
+    Option("sessionIdFrom", "the column whose values are session ids", "session_id"),
+    Option("partitionKeyFrom", "the column whose values are partition keys", "partition_key"),
+    Option("bodyFrom", "the column whose values are bodies, text or binary", "body"),
+    Option("requireDuplicateDetection", "whether to refuse a target that would store a message "
+           "twice that has to be sent again", "true"),
+)  # fmt: skip
+_READ_NAMES = {option.name.lower(): option.name for option in READ_OPTIONS}
+_WRITE_NAMES = {option.name.lower(): option.name for option in WRITE_OPTIONS}
+_OF_SPARK = ("checkpointlocation", "queryname")
+"""What Spark hands on to sinks of streams, though it is for itself."""
 _SECRETS = ("connectionstring", "sharedaccesskey", "key")
 
 
@@ -94,14 +109,66 @@ class ReadOptions:
         return self.credentials().pass_for(self.entity)
 
 
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    entity: str
+    credentials_from: str
+    http_endpoint: str | None
+    message_id_from: tuple[str, ...]
+    session_id_from: str | None
+    partition_key_from: str | None
+    body_from: str | None
+    require_duplicate_detection: bool
+
+    def pass_for_entity(self) -> Pass:
+        found = connection.found(self.credentials_from)
+        return connection.read(found, self.http_endpoint).pass_for(self.entity)
+
+
+def check_options(given: Mapping[str, str]) -> None:
+    """What can be said before it is known whether it is to read or to write."""
+    names = {name.lower() for name in given} - set(_OF_SPARK)
+    for name in names:
+        _check_name(name, _READ_NAMES | _WRITE_NAMES, "source or sink")
+    if names & (_WRITE_NAMES.keys() - _READ_NAMES.keys()):
+        write_options(given)
+    else:
+        read_options({name: each for name, each in given.items() if name.lower() not in _OF_SPARK})
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Raises `OptionError` or `ConnectionStringError`."""
+    options = {name.lower(): value for name, value in given.items()}
+    for name in options:
+        if name not in _OF_SPARK:
+            _check_name(name, _WRITE_NAMES, "sink")
+    chosen = WriteOptions(
+        entity=_entity(options),
+        credentials_from=options.get("credentialsfrom") or f"env:{connection.VARIABLE}",
+        http_endpoint=options.get("httpendpoint"),
+        message_id_from=_list(options.get("messageidfrom")),
+        session_id_from=options.get("sessionidfrom") or None,
+        partition_key_from=options.get("partitionkeyfrom") or None,
+        body_from=options.get("bodyfrom") or None,
+        require_duplicate_detection=_flag(options, "requireDuplicateDetection", default=True),
+    )
+    chosen.pass_for_entity()
+    return chosen
+
+
+def _entity(options: Mapping[str, str]) -> str:
+    entity = options.get("entity", "").strip("/ ")
+    if not entity:
+        raise OptionError("Say which queue or topic: .option('entity', 'orders').")
+    return entity
+
+
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Raises `OptionError` or `ConnectionStringError`."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
-        _check_name(name)
-    entity = options.get("entity", "").strip("/ ")
-    if not entity:
-        raise OptionError("Say which queue or topic: .option('entity', 'orders').")
+        _check_name(name, _READ_NAMES, "source")
+    entity = _entity(options)
     if subscription := options.get("subscription", "").strip("/ "):
         entity = f"{entity}/{SUBSCRIPTIONS_NODE}/{subscription}"
     chosen = ReadOptions(
@@ -124,8 +191,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     return chosen
 
 
-def _check_name(name: str) -> None:
-    if name in _NAMES:
+def _check_name(name: str, names: Mapping[str, str], kind: str) -> None:
+    if name in names:
         return
     if name in _SECRETS:
         raise OptionError(
@@ -133,13 +200,11 @@ def _check_name(name: str) -> None:
             f"be there. Put the connection string into the variable {connection.VARIABLE}, or say "
             "where it is with .option('credentialsFrom', 'file:...')."
         )
-    near = difflib.get_close_matches(name, _NAMES, 1)
+    near = difflib.get_close_matches(name, names, 1)
     hint = (
-        f"Did you mean '{_NAMES[near[0]]}'?"
-        if near
-        else f"There are: {', '.join(_NAMES.values())}."
+        f"Did you mean '{names[near[0]]}'?" if near else f"There are: {', '.join(names.values())}."
     )
-    raise OptionError(f"'{name}' is not an option of this source. {hint}")
+    raise OptionError(f"'{name}' is not an option of this {kind}. {hint}")
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -49,6 +49,10 @@ def open_session(
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # Spark would find it by itself, after importing every module that is called pyspark_*.
+    from busway.pipeline.source import BuswayDataSource
+
+    session.dataSource.register(BuswayDataSource)
     return session
 
 

@@ -136,7 +136,11 @@ def _renumbered(events: DataFrame, like: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     activated = events.where(
-        (f.col("event") == "enqueued") & (f.col("related_sequence_number") > 0)
+        (f.col("event") == "enqueued")
+        & (f.col("related_sequence_number") > 0)
+        & f.col(
+            "dead_letter_reason"
+        ).isNull()  # else it is a number in the entity that it was moved from
     )
     filled = {
         "sequence_number": f.col("related_sequence_number"),
@@ -220,7 +224,7 @@ def _state() -> Column:
     from pyspark.sql import functions as f
 
     event, place = f.col("last_event"), f.col("last_sub_queue")
-    gone = event.isin("completed", "expired", "purged", "forwarded")
+    gone = event.isin("completed", "expired", "purged", "forwarded", "moved")
     dead = place.isin(DEAD_LETTER, f"{TRANSFER}_{DEAD_LETTER}")
     return (
         f.when(dead & gone, f.lit("dead_letter_removed"))

@@ -1,4 +1,4 @@
-"""The data source `busway`: journals as tables and as streams (P-47).
+"""The data source `busway`: journals as tables and as streams (P-47). Its sink is `sink.py`.
 
     spark.read.format("busway").option("entity", "orders").load()
     spark.readStream.format("busway").option("entity", "orders").load()
@@ -45,8 +45,15 @@ from pyspark.sql.types import StructType
 from busway.pipeline.connection import Pass
 from busway.pipeline.journal import GapError, Heads, Journal
 from busway.pipeline.offsets import Offset, Span, grouped, spans
-from busway.pipeline.options import Position, ReadOptions, read_options
+from busway.pipeline.options import (
+    Position,
+    ReadOptions,
+    check_options,
+    read_options,
+    write_options,
+)
 from busway.pipeline.schema import arrow_schema, spark_schema
+from busway.pipeline.sink import BatchWriter, StreamWriter, prepare
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,21 +69,28 @@ class BuswayDataSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
+        self._given = dict(options)
         # Here and not later: an error in a stream reader's constructor hides behind another one.
-        self._options = read_options(dict(options))
+        check_options(self._given)
 
     @classmethod
     def name(cls) -> str:
         return "busway"
 
     def schema(self) -> StructType:
-        return spark_schema(self._options.columns)
+        return spark_schema(read_options(self._given).columns)
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(self._options)
+        return BatchReader(read_options(self._given))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        return StreamReader(self._options)
+        return StreamReader(read_options(self._given))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(prepare(write_options(self._given), schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        return StreamWriter(prepare(write_options(self._given), schema, overwrite=overwrite))
 
 
 @dataclass

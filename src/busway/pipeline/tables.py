@@ -181,6 +181,7 @@ STATES = {
     "deferred": "waits to be asked for by its number",
     "transferring": "is on its way to another entity",
     "forwarded": "went to another entity",
+    "moved": "was migrated, and went on under another number",
     "completed": "was received",
     "expired": "its time to live ended",
     "purged": "was deleted with others",
@@ -188,7 +189,7 @@ STATES = {
     "dead_letter_removed": "has left the dead-letter queue",
 }
 """What `messages.state` says."""
-OVER = ("renumbered", "cancelled", "forwarded", "completed", "expired", "purged",
+OVER = ("renumbered", "cancelled", "forwarded", "moved", "completed", "expired", "purged",
         "dead_letter_removed")  # fmt: skip
 
 DELIVERIES = _table(

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from busway.broker.seams import TransferSource
+from busway.broker.seams import SessionStateMove, TransferSource
 from busway.gateway.exchange import Exchange
 from busway.gateway.router import Owner
 from busway.model.errors import SERVER_BUSY, BusError
 from busway.model.message import Message
-from busway.store.base import SubQueueKey
+from busway.store.base import SubQueueKey, SubQueueKind
 
 if TYPE_CHECKING:
     from busway.sim.world import StoreAndBroker, World
@@ -45,6 +45,32 @@ class SimulatedExchange:
     def transfer(
         self, key: SubQueueKey, source: TransferSource, messages: list[Message], done: Done
     ) -> None:
+        answered = self._on_the_road(key, done)
+        self._exchange.transfer(key, source, messages, answered)
+
+    def twin_path(self, source: TransferSource) -> str:
+        return self._exchange.twin_path(source)
+
+    def in_twin(self, source: TransferSource, kind: SubQueueKind, message: Message) -> SubQueueKey:
+        return self._exchange.in_twin(source, kind, message)
+
+    def session_in_twin(self, source: TransferSource, session_id: str) -> SubQueueKey:
+        return self._exchange.session_in_twin(source, session_id)
+
+    def move(
+        self, key: SubQueueKey, source: TransferSource, messages: list[Message], done: Done
+    ) -> None:
+        answered = self._on_the_road(key, done)
+        self._exchange.move(key, source, messages, answered)
+
+    def move_states(
+        self, key: SubQueueKey, source: TransferSource, states: list[SessionStateMove], done: Done
+    ) -> None:
+        answered = self._on_the_road(key, done)
+        self._exchange.move_states(key, source, states, answered)
+
+    def _on_the_road(self, key: SubQueueKey, done: Done) -> Done:
+        """What to call with the answer, so that it may be late, or lost."""
         stores = self._world.stores
         self._owners.update((store_id, store.broker) for store_id, store in stores.items())
         for store_id in [store_id for store_id, store in stores.items() if not store.running]:
@@ -59,7 +85,7 @@ class SimulatedExchange:
             delay_ms = random.randint(*ANSWER_MS)
             self._world.scheduler.after(delay_ms, lambda: self._answer(call, outcome))
 
-        self._exchange.transfer(key, source, messages, answered)
+        return answered
 
     def _answer(self, call: int, error: BusError | None) -> None:
         under_way = self._under_way.pop(call, None)

@@ -1,0 +1,103 @@
+"""`/$busway/migrations`: a queue becomes partitioned, or conventional again, with all it holds.
+
+    POST   /$busway/migrations                  {"entity": "orders", "partitioned": true} starts it;
+                                                "capture": true keeps the journals of both
+    GET    /$busway/migrations/{entity}         how far it is
+    POST   /$busway/migrations/{entity}/switch  the new one takes the name, once all is moved
+    DELETE /$busway/migrations/{entity}         call it off, while nothing has been moved
+
+For whoever may manage the namespace. Each may be asked for again, also after a crash of the server:
+what has happened already is not done twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp import web
+
+from busway.gateway import migrations
+from busway.gateway.auth import Right
+from busway.gateway.migrations import Progress
+from busway.http.calls import Call
+from busway.http.replies import HttpError
+from busway.model.errors import INVALID_OPERATION, BusError
+
+BODY_BYTES_MAX = 4_096
+SWITCH = "switch"
+
+
+async def answer(call: Call, rest: Sequence[str]) -> web.StreamResponse:
+    call.demand(Right.MANAGE)
+    try:
+        return _told(await _progress(call, rest))
+    except HttpError as error:
+        return _refusal(error.status, error.text)
+    except BusError as error:
+        return _refusal(409 if error.kind is INVALID_OPERATION else error.kind.status, error.text)
+
+
+async def _progress(call: Call, rest: Sequence[str]) -> Progress:
+    gateway = call.gateway
+    if call.method == "POST" and not rest:
+        wanted = _read(await call.body(BODY_BYTES_MAX))
+        return migrations.start(gateway, **wanted)
+    if call.method == "POST" and len(rest) > 1 and rest[-1].lower() == SWITCH:
+        return migrations.switch(gateway, "/".join(rest[:-1]))
+    if call.method == "GET" and rest:
+        return migrations.progress(gateway, "/".join(rest))
+    if call.method == "DELETE" and rest:
+        return migrations.call_off(gateway, "/".join(rest))
+    raise HttpError(
+        405,
+        "A migration is started with POST /$busway/migrations, looked at with GET "
+        "/$busway/migrations/{queue}, ended with POST /$busway/migrations/{queue}/switch and "
+        "called off with DELETE /$busway/migrations/{queue}.",
+    )
+
+
+def _refusal(status: int, detail: str) -> web.Response:
+    return web.json_response({"code": status, "detail": detail}, status=status)
+
+
+def _told(found: Progress) -> web.Response:
+    body = {
+        "entity": found.entity,
+        "partitioned": found.partitioned,
+        "phase": found.phase.value,
+        "twin": found.twin,
+        "left": dict(found.left),
+        "moved": dict(found.moved),
+        "locked": found.locked,
+        "problems": list(found.problems),
+    }
+    return web.json_response(body, headers={"Cache-Control": "no-store"})
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        wanted: Any = json.loads(body)
+    except ValueError as error:
+        raise _refused(f"the body is not JSON: {error}") from None
+    if not isinstance(wanted, dict):
+        raise _refused("the body is not an object")
+    unknown = sorted(set(wanted) - {"entity", "partitioned", "capture"})
+    if unknown:
+        raise _refused(f"'{unknown[0]}' is not known")
+    entity, partitioned = wanted.get("entity"), wanted.get("partitioned")
+    capture = wanted.get("capture", False)
+    if not isinstance(entity, str) or not entity:
+        raise _refused("it does not name a queue")
+    if not isinstance(partitioned, bool) or not isinstance(capture, bool):
+        raise _refused("'partitioned' and 'capture' are true or false")
+    return {"path": entity, "partitioned": partitioned, "capture": capture}
+
+
+def _refused(what: str) -> HttpError:
+    return HttpError(
+        400,
+        f"{what[0].upper()}{what[1:]}. Send an object with 'entity', the name of a queue, and "
+        "'partitioned', true or false; 'capture' is true to keep the journals of the move.",
+    )

@@ -1,0 +1,299 @@
+"""`busway pipeline replay` and `busway pipeline triage`: messages are sent again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from busway.pipeline import commands as shared
+from busway.pipeline.commands import Conf, ConnectionString, HttpEndpoint, Json, LakeFolder, Master
+
+Where = Annotated[
+    str | None, typer.Option(metavar="SQL", help="Only messages that this is true for.")
+]
+AcceptDuplicates = Annotated[
+    bool,
+    typer.Option(
+        "--accept-duplicates",
+        help="Go on where a message may be stored twice: a target without duplicate detection, or "
+        "one that has forgotten what it took.",
+    ),
+]
+
+
+def replay(
+    lake: LakeFolder,
+    entity: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Whose messages: a queue, topic or topic/Subscriptions/name."
+        ),
+    ],
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A queue or topic for them.  [default: the same one]"),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Enqueued then or later: 2026-11-16T12:00:00Z, or -2h."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Enqueued before.")] = None,
+    where: Where = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")
+    ] = False,
+    sample: Annotated[str, typer.Option(metavar="N", help="Messages that a dry run shows.")] = "5",
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A name for it; with that of a run that was killed, it goes on."
+        ),
+    ] = None,
+    chunk: Annotated[str, typer.Option(metavar="N", help="Messages sent at a time.")] = "10000",
+    accept_duplicates: AcceptDuplicates = False,
+    connection_string: ConnectionString = None,
+    http_endpoint: HttpEndpoint = None,
+    master: Master = "local[*,4]",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Send messages of a lake again, each once, in the order that their sessions had.
+
+    \b
+      busway pipeline replay --lake ./lake --entity orders --since -2h --dry-run
+      busway pipeline replay --lake ./lake --entity orders --since -2h --to orders-again
+
+    \b
+    First a plan is written into the lake, then it is sent chunk after chunk. A run that was killed
+    goes on if it is run again with the same words and --plan NAME. Copies have ids of their own;
+    the old one is in their property 'busway-original-message-id'. --where is a condition on the
+    table 'messages': "state = 'completed' and subject = 'paid'".
+    """
+    from busway.pipeline.lake import Lake
+    from busway.pipeline.replay import Replay, Selection
+
+    size = shared._number("--chunk", chunk, 1, 10_000_000)
+    samples = shared._number("--sample", sample, 0, 1_000)
+    selection = Selection(
+        entity, _time("--since", since), _time("--until", until), where, (since, until)
+    )
+    target = to or entity
+    if "/subscriptions/" in target.lower():
+        shared._refuse(f"Nothing can be sent to '{target}'. Name a queue or topic with --to.")
+    if not dry_run:
+        shared._credentials(connection_string, http_endpoint)
+    options = {} if http_endpoint is None else {"httpEndpoint": http_endpoint}
+    name = plan or f"replay-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    with _told(), shared._spark("replay", master, conf) as spark:
+        job = Replay(
+            spark,
+            Lake(lake),
+            selection,
+            target,
+            name,
+            sink_options=options,
+            chunk_size=size,
+            accept_duplicates=accept_duplicates,
+        )
+        if dry_run:
+            seen = job.look(samples)
+            shared._summary(asdict(seen), _lines_of(seen, entity, target), as_json)
+            return
+        shared._say(f"the plan is '{name}'; if this run is ended, go on with --plan {name}")
+        replayed = job.plan()
+        shared._say(f"{replayed.messages:,} messages in {replayed.chunks:,} chunks")
+        words = {"sending": "sending chunk", "sent": "has arrived: chunk"}
+        job.send(
+            replayed,
+            lambda number, state: shared._say(f"{words[state]} {number + 1} of {replayed.chunks}"),
+        )
+    lines = [
+        f"{replayed.sent:,} messages of '{entity}' were sent to '{target}' (plan {name})",
+        *([f"{replayed.sent_before:,} were sent before"] if replayed.sent_before else []),
+        *(
+            [f"messages of these chunks may be there twice: {replayed.doubtful}"]
+            if replayed.doubtful
+            else []
+        ),
+    ]
+    shared._summary(asdict(replayed), lines, as_json)
+
+
+def triage(
+    entity: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Whose dead letters: a queue or topic/Subscriptions/name."
+        ),
+    ],
+    reason: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Only with this reason; may be repeated."),
+    ] = None,
+    where: Where = None,
+    sample: Annotated[
+        str, typer.Option(metavar="N", help="Dead letters of each reason that are shown.")
+    ] = "1",
+    resubmit: Annotated[
+        bool, typer.Option("--resubmit", help="Send them again, and remove them when that is done.")
+    ] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A queue or topic for them.  [default: the same one]"),
+    ] = None,
+    lake: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="A lake: show its history, and keep the notes of --resubmit there."
+        ),
+    ] = None,
+    accept_duplicates: AcceptDuplicates = False,
+    connection_string: ConnectionString = None,
+    http_endpoint: HttpEndpoint = None,
+    master: Master = "local[*,4]",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Show dead letters by their reasons, and send those again that deserve it, each once.
+
+    \b
+      busway pipeline triage --entity orders
+      busway pipeline triage --entity orders --reason Unreadable --sample 5
+      busway pipeline triage --entity orders --reason MaxDeliveryCountExceeded --resubmit
+
+    \b
+    Without --resubmit nothing is touched. With it a copy is sent first, under an id of its own, and
+    the dead letter goes when the copy is stored; others stay. A run that was killed is run again.
+    --where is a condition on sequence_number, message_id, session_id, subject, correlation_id,
+    content_type, reason, description, enqueued_time, delivery_count, application_properties, body.
+    """
+    from busway.pipeline import triage as job
+
+    samples = shared._number("--sample", sample, 0, 1_000)
+    credentials = shared._credentials(connection_string, http_endpoint)
+    target = to or entity
+    if resubmit and "/subscriptions/" in target.lower():
+        shared._refuse(
+            f"Nothing can be sent to '{target}' alone. Say where to with --to: its topic would "
+            "send them to all its subscriptions."
+        )
+    with _told():
+        letters = job.look(entity, credentials)
+        if where is None:
+            chosen = job.choose(letters, reason or ())
+        else:
+            with shared._spark("triage", master, conf) as spark:
+                chosen = job.choose(letters, reason or (), where, spark)
+        found = job.told(entity, letters, chosen, samples)
+        history = {} if lake is None else job.history(lake, entity)
+        if not resubmit:
+            values = asdict(found) | ({} if lake is None else {"history": history})
+            shared._summary(values, _lines_of_reasons(found, history), as_json)
+            return
+        folder = job.notes_folder(os.environ) if lake is None else Path(lake) / "_triage"
+        notes = job.Notes(job.notes_file(folder, credentials, entity, target))
+        work = job.Triage(entity, target, credentials, notes, accept_duplicates=accept_duplicates)
+        done = work.resubmit(
+            chosen,
+            lambda now: shared._say(
+                f"{now.sent:,} sent, {now.removed:,} removed of {now.chosen:,}"
+            ),
+        )
+    lines = [
+        f"{done.sent:,} of {done.chosen:,} dead letters of '{entity}' were sent to '{target}', and "
+        f"{done.removed:,} removed",
+        *([f"{done.gone:,} were not there any more"] if done.gone else []),
+        *([f"{done.doubtful:,} of them may be there twice"] if done.doubtful else []),
+        *([f"{done.locked:,} are locked by another receiver: try again"] if done.locked else []),
+    ]
+    shared._summary(asdict(done), lines, as_json)
+    if done.left:
+        shared._fail(
+            f"{done.left:,} were left: a run before this one may have sent them, and '{target}'"
+            f" has forgotten their ids since. They are in {notes.file}. To send them all the same: "
+            "--accept-duplicates."
+        )
+
+
+def _lines_of_reasons(found: Any, history: dict[str, Any]) -> list[str]:
+    lines = [f"{found.dead_letters:,} dead letters in '{found.entity}'"]
+    if found.chosen != found.dead_letters:
+        lines.append(f"{found.chosen:,} of them are chosen")
+    lines += [f"{count:>12,}  {reason}" for reason, count in found.by_reason.items()]
+    if history:
+        lines += ["", "all that the lake knows of"]
+        lines += [
+            f"{each['dead_lettered']:>12,}  {reason}, {each['still_there']:,} of them still there"
+            for reason, each in history.items()
+        ]
+    if found.samples:
+        lines += ["", "samples"]
+        lines += [
+            f"  {json.dumps(each, default=str, ensure_ascii=False)}" for each in found.samples
+        ]
+    return lines
+
+
+def _lines_of(seen: Any, entity: str, target: str) -> list[str]:
+    lines = [f"{seen.messages:,} messages of '{entity}' would be sent to '{target}'"]
+    if seen.first is not None:
+        lines.append(f"enqueued from {seen.first:%Y-%m-%d %H:%M:%S} to {seen.last:%H:%M:%S} UTC "
+                     f"of {seen.last:%Y-%m-%d}")  # fmt: skip
+    if seen.left_out:
+        lines.append(f"{seen.left_out:,} are left out: their sections cannot be read")
+    for title, counts in (
+        ("by state", seen.by_state),
+        ("by day", seen.by_day),
+        (f"by session, of {seen.sessions:,}", seen.by_session),
+    ):
+        if counts:
+            lines += ["", title, *(f"{count:>12,}  {name}" for name, count in counts.items())]
+    if seen.samples:
+        lines += ["", "the first of them"]
+        lines += [f"  {json.dumps(each, default=str, ensure_ascii=False)}" for each in seen.samples]
+    return lines
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    from busway.pipeline.options import OptionError, position
+
+    try:
+        found = position(text, option)
+    except OptionError:
+        found = None
+    if found is None or found.time is None:
+        shared._refuse(
+            f"{option} is '{text}', and must be a time like 2026-11-16T12:00:00Z, or before now "
+            "like -2h."
+        )
+    return found.time
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors that a user can do something about are one sentence."""
+    from busway.pipeline.line import BrokenError, RefusedError
+    from busway.pipeline.replay import ReplayError
+    from busway.pipeline.sender import SendError
+    from busway.pipeline.target import TargetError
+    from busway.pipeline.triage import TriageError
+
+    try:
+        yield
+    except (RefusedError, ReplayError, SendError, TargetError, TriageError) as error:
+        shared._fail(str(error))
+    except (BrokenError, ConnectionError) as error:
+        shared._fail(f"The connection to the broker broke: {error}. Nothing is lost: run it again.")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"replay": replay, "triage": triage}

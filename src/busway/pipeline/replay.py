@@ -1,0 +1,434 @@
+"""Replay: messages of the lake are sent again, each once, in the order that they had.
+
+First a plan is written: the messages to the letter, each with an id of its own that is made of the
+plan's name and the message's place in its queue. Then chunk after chunk is sent, and the lake notes
+when one is begun and when all of it is acknowledged. A run that is killed is run again under the
+name of its plan, and goes on there. Of the chunk that was on its way nobody knows how much arrived;
+it is sent again under the same ids, and a target that detects duplicates drops what it has. That
+holds as long as it remembers them: after that, going on is for the user to decide.
+
+The messages of a session are in one task and in order, and a chunk begins when the one before has
+arrived: so a session keeps its order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from busway.broker.journal_columns import UNDECODABLE
+from busway.model.names import SUBSCRIPTIONS_NODE
+from busway.pipeline import silver, target
+from busway.pipeline.curate import NothingCapturedError
+from busway.pipeline.lake import Lake, Table
+from busway.pipeline.messages import ORIGINAL_ID
+from busway.pipeline.options import write_options
+from busway.pipeline.replay_tables import PLANS, PROGRESS, messages_of
+from busway.pipeline.tables import EVENTS, MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+CHUNK = 10_000
+IDENTITY = ("epoch", "partition", "sequence_number")
+SENT_COLUMNS = ("message_id", "session_id", "partition_key", "correlation_id", "subject",
+                "content_type", "reply_to", "reply_to_session_id", "to", "typed_properties", "body",
+                "body_type")  # fmt: skip
+WENT_ON = ("renumbered", "moved")
+"""States of messages that are in the lake a second time, under another number."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+SAFE_PART = 0.9
+"""Of the target's window for duplicates: the rest is for sending the chunk."""
+SENDING, SENT = "sending", "sent"
+BODY_SHOWN = 60
+
+
+class ReplayError(Exception):
+    """It cannot be sent again, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which messages."""
+
+    entity: str
+    since: datetime | None = None
+    until: datetime | None = None
+    where: str | None = None
+    words: tuple[str | None, str | None] | None = None
+    """How the user said the times: `-2h` is another time when a run goes on."""
+
+    def text(self) -> str:
+        since, until = self.words or (self.since, self.until)
+        told = {"entity": self.entity, "since": since, "until": until, "where": self.where}
+        return json.dumps(told, default=str, sort_keys=True)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a dry run tells."""
+
+    messages: int
+    sessions: int
+    first: datetime | None
+    last: datetime | None
+    left_out: int
+    """Messages whose sections could not be read."""
+    by_state: dict[str, int] = field(default_factory=dict)
+    by_day: dict[str, int] = field(default_factory=dict)
+    by_session: dict[str, int] = field(default_factory=dict)
+    """Those with most messages."""
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Replayed:
+    plan: str
+    entity: str
+    target: str
+    messages: int
+    chunks: int
+    sent: int = 0
+    """Messages sent by this run."""
+    sent_before: int = 0
+    """By runs before it."""
+    doubtful: list[int] = field(default_factory=list)
+    """Chunks of which messages may be there twice."""
+
+
+class Replay:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        selection: Selection,
+        to: str,
+        plan: str,
+        *,
+        sink_options: Mapping[str, str] | None = None,
+        chunk_size: int = CHUNK,
+        accept_duplicates: bool = False,
+    ) -> None:
+        if not NAME.fullmatch(plan):
+            raise ReplayError(
+                f"'{plan}' is no name for a plan: letters, digits, '-' and '_', up to 100."
+            )
+        self._spark = spark
+        self._lake = lake
+        self._selection = selection
+        self._accept_duplicates = accept_duplicates
+        self._sink_options = {
+            **(sink_options or {}),
+            "entity": to,
+            "requireDuplicateDetection": str(not accept_duplicates).lower(),
+        }
+        self._chunk_size = chunk_size
+        self.target = to
+        self.plan_name = plan
+        self._plans = lake.table(PLANS.layout())
+        self._progress = lake.table(PROGRESS.layout())
+        self._messages = lake.table(messages_of(plan).layout())
+
+    # --- which messages --------------------------------------------------------------------------
+
+    def look(self, samples: int) -> Seen:
+        """A dry run: what would be sent. Nothing is written but what `curate` writes."""
+        from pyspark.sql import functions as f
+
+        chosen = self._chosen().cache()
+        try:
+            readable = chosen.where(_readable())
+            row = readable.agg(
+                f.count("*").alias("messages"),
+                f.count_distinct("session_id").alias("sessions"),
+                f.min("enqueued_at").alias("first"),
+                f.max("enqueued_at").alias("last"),
+            ).first()
+            assert row is not None
+            seen = Seen(
+                row.messages,
+                row.sessions,
+                _utc(row.first),
+                _utc(row.last),
+                chosen.count() - row.messages,
+            )
+            seen.by_state = _counts(readable.groupBy("state"), "state")
+            days = readable.withColumn("day", f.to_date("enqueued_at").cast("string"))
+            seen.by_day = _counts(days.groupBy("day"), "day", by_name=True)
+            of_sessions = readable.where("session_id is not null").groupBy("session_id")
+            seen.by_session = _counts(of_sessions, "session_id", most=10)
+            shown = readable.orderBy("enqueued_at", "partition", "sequence_number").limit(samples)
+            seen.samples = [_sample(each.asDict()) for each in shown.collect()]
+            return seen
+        finally:
+            chosen.unpersist()
+
+    def _chosen(self) -> DataFrame:
+        """From the table `messages`, brought up to date first."""
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as f
+
+        events, messages = (self._lake.table(each.layout()) for each in (EVENTS, MESSAGES))
+        if not events.exists():
+            raise NothingCapturedError(
+                f"There is no table 'events' in {self._lake.folder}. Fill it first: "
+                "busway pipeline capture --entity NAME --lake FOLDER --once."
+            )
+        silver.update(self._spark, silver.OF_MESSAGES, events, messages)
+        selection = self._selection
+        rows = messages.frame(self._spark).where(_of(selection.entity))
+        rows = rows.where(f.col("enqueued_at").isNotNull() & ~f.col("state").isin(*WENT_ON))
+        if selection.since is not None:
+            rows = rows.where(f.col("enqueued_at") >= f.lit(selection.since))
+        if selection.until is not None:
+            rows = rows.where(f.col("enqueued_at") < f.lit(selection.until))
+        if selection.where is not None:
+            try:
+                rows = rows.where(selection.where)
+            except AnalysisException as error:
+                told = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
+                raise ReplayError(
+                    f"The condition is not one on the table 'messages' ('busway pipeline tables "
+                    f"messages' says what it has): {told}"
+                ) from error
+        return rows
+
+    # --- the plan --------------------------------------------------------------------------------
+
+    def plan(self) -> Replayed:
+        """Write the plan, or take up the one of this name."""
+        there = self._kept_plan()
+        if there is None:
+            self._keep_plan()
+        else:
+            self._chunk_size = there["chunk_size"]
+        rows = self._messages.last_version_of(self._app_id)
+        if rows is None:
+            self._messages.append(self._planned(), self._app_id, 0)
+        messages = self._messages.delta().count()
+        return Replayed(
+            self.plan_name,
+            self._selection.entity,
+            self.target,
+            messages,
+            -(-messages // self._chunk_size),
+        )
+
+    @property
+    def _app_id(self) -> str:
+        return f"replay:{self.plan_name}"
+
+    def _kept_plan(self) -> dict[str, Any] | None:
+        kept = [row for row in _rows(self._plans) if row["plan"] == self.plan_name]
+        if not kept:
+            return None
+        (row,) = kept
+        if (row["target"], row["selection"]) != (self.target, self._selection.text()):
+            raise ReplayError(
+                f"There is a plan '{self.plan_name}' already, of {row['planned_at']:%Y-%m-%d %H:%M}"
+                f": {row['selection']} to '{row['target']}'. Say the same to go on with it, or give"
+                " this one another name with --plan."
+            )
+        return row
+
+    def _keep_plan(self) -> None:
+        row = (
+            self.plan_name,
+            self._selection.entity,
+            self.target,
+            self._selection.text(),
+            self._chunk_size,
+            datetime.now(UTC),
+        )
+        self._append(self._plans, row, 0)
+
+    def _planned(self) -> DataFrame:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        # Only keys are sorted in one place; times never go back within a partition's journal, so
+        # this order is that of every session.
+        order = Window.orderBy("enqueued_at", *IDENTITY)
+        keys = self._chosen().where(_readable()).select("enqueued_at", *IDENTITY)
+        places = keys.select(
+            *IDENTITY, (f.row_number().over(order) - 1).cast("long").alias("position")
+        )
+        arrivals = (
+            self._lake.table(EVENTS.layout())
+            .frame(self._spark)
+            .where(_of(self._selection.entity))
+            .where("event = 'enqueued' and sub_queue = 'main'")
+        )
+        placed = arrivals.join(places, list(IDENTITY))
+        new_id = f.sha2(
+            f.to_json(f.array(f.lit(self.plan_name), *(f.col(n).cast("string") for n in IDENTITY))),
+            256,
+        )
+        return placed.select(
+            "position",
+            f.floor(f.col("position") / self._chunk_size).cast("long").alias("chunk"),
+            *IDENTITY,
+            f.col("message_id").alias("original_message_id"),
+            new_id.alias("message_id"),
+            "session_id",
+            "partition_key",
+            "correlation_id",
+            "subject",
+            "content_type",
+            "reply_to",
+            "reply_to_session_id",
+            "to",
+            _with_original_id().alias("typed_properties"),
+            "body",
+            "body_type",
+        ).sort("position")
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def send(
+        self, replayed: Replayed, on_chunk: Callable[[int, str], None] = lambda chunk, state: None
+    ) -> Replayed:
+        """Chunk after chunk. `on_chunk` is told before one is sent, and when it is there."""
+        window_s = self._window_s()
+        marks = self._marks()
+        for chunk in range(replayed.chunks):
+            first = chunk * self._chunk_size
+            size = min(self._chunk_size, replayed.messages - first)
+            if (chunk, SENT) in marks:
+                replayed.sent_before += size
+                continue
+            begun = marks.get((chunk, SENDING))
+            again = begun is not None
+            if begun is None:
+                begun = datetime.now(UTC)
+                self._mark(chunk, SENDING, size)
+            elif not self._still_remembered(begun, window_s):
+                self._must_accept(chunk, begun, window_s)
+            on_chunk(chunk, SENDING)
+            self._send_chunk(chunk)
+            if (again and window_s is None) or not self._still_remembered(begun, window_s, 1.0):
+                replayed.doubtful.append(chunk)
+            on_chunk(chunk, SENT)
+            self._mark(chunk, SENT, size)
+            replayed.sent += size
+        return replayed
+
+    def _window_s(self) -> float | None:
+        """How long the target knows an id; None if it does not, or nobody may know."""
+        allowed = write_options(self._sink_options).pass_for_entity()
+        found = target.check(self.target, allowed, once=not self._accept_duplicates)
+        if found is None or not found.requires_duplicate_detection:
+            return None
+        return found.window_s
+
+    @staticmethod
+    def _still_remembered(begun: datetime, window_s: float | None, part: float = SAFE_PART) -> bool:
+        if window_s is None:
+            return part == 1.0
+        return (datetime.now(UTC) - begun).total_seconds() < window_s * part
+
+    def _must_accept(self, chunk: int, begun: datetime, window_s: float | None) -> None:
+        if self._accept_duplicates:
+            return
+        raise ReplayError(
+            f"Chunk {chunk} of the plan '{self.plan_name}' was being sent at {begun:%H:%M:%S} UTC "
+            f"of {begun:%Y-%m-%d} when that run ended, and '{self.target}' remembers message ids "
+            f"for {window_s or 0:.0f} s: what it took of the chunk then, it would take again. The "
+            f"ids are in the table replays/{self.plan_name}, to be looked for. To send the chunk "
+            "as a whole all the same: --accept-duplicates."
+        )
+
+    def _send_chunk(self, chunk: int) -> None:
+        from pyspark.sql import functions as f
+
+        tasks = self._spark.sparkContext.defaultParallelism
+        rows = self._messages.frame(self._spark).where(f.col("chunk") == chunk)
+        together = f.coalesce("session_id", "partition_key", "message_id")
+        placed = rows.repartition(tasks, together).sortWithinPartitions("position")
+        placed.select(*SENT_COLUMNS).write.format("busway").options(**self._sink_options).mode(
+            "append"
+        ).save()
+
+    def _marks(self) -> dict[tuple[int, str], datetime]:
+        return {
+            (row["chunk"], row["state"]): row["at"]
+            for row in _rows(self._progress)
+            if row["plan"] == self.plan_name
+        }
+
+    def _mark(self, chunk: int, state: str, messages: int) -> None:
+        row = (self.plan_name, chunk, state, messages, datetime.now(UTC))
+        self._append(self._progress, row, 2 * chunk + (state == SENT))
+
+    def _append(self, table: Table, row: tuple[Any, ...], version: int) -> None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = from_arrow_schema(table.layout.schema)
+        frame = self._spark.createDataFrame([row], schema=schema).coalesce(1)
+        table.append(frame, self._app_id, version)
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    if not table.exists():
+        return []
+    rows: list[dict[str, Any]] = table.delta().to_pyarrow_table().to_pylist()
+    return rows
+
+
+def _of(entity: str) -> Column:
+    from pyspark.sql import functions as f
+
+    path, node, subscription = entity.lower().rpartition(f"/{SUBSCRIPTIONS_NODE.lower()}/")
+    if not node:
+        return (f.lower("entity") == entity.lower()) & f.col("subscription").isNull()
+    return (f.lower("entity") == path) & (f.lower("subscription") == subscription)
+
+
+def _readable() -> Column:
+    from pyspark.sql import functions as f
+
+    return f.coalesce(f.col("body_type") != UNDECODABLE, f.lit(True))
+
+
+def _with_original_id() -> Column:
+    """In front, so that a property of this name from an earlier replay wins."""
+    from pyspark.sql import functions as f
+
+    told = f.concat(
+        f.lit(f'{{"{ORIGINAL_ID}":'), f.to_json(f.array(f.lit("string"), f.col("message_id")))
+    )
+    typed = f.col("typed_properties")
+    return (
+        f.when(f.col("message_id").isNull(), typed)
+        .when(typed.isNull(), f.concat(told, f.lit("}")))
+        .otherwise(f.concat(told, f.lit(","), f.substring(typed, 2, 2**31 - 1)))
+    )
+
+
+def _counts(groups: Any, name: str, *, by_name: bool = False, most: int = 1_000) -> dict[str, int]:
+    from pyspark.sql import functions as f
+
+    counted = groups.agg(f.count("*").alias("messages"))
+    order = [name] if by_name else [f.desc("messages"), f.asc(name)]
+    return {row[name]: row["messages"] for row in counted.orderBy(*order).limit(most).collect()}
+
+
+def _sample(row: Mapping[str, Any]) -> dict[str, Any]:
+    body = row["body"]
+    return {
+        "sequence_number": row["sequence_number"],
+        "message_id": row["message_id"],
+        "session_id": row["session_id"],
+        "enqueued_at": _utc(row["enqueued_at"]),
+        "state": row["state"],
+        "body": None if body is None else bytes(body)[:BODY_SHOWN].decode(errors="replace"),
+    }
+
+
+def _utc(when: datetime | None) -> datetime | None:
+    """Spark hands out times of its zone, which is UTC here, and does not say so."""
+    return None if when is None else when.astimezone(UTC)
