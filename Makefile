@@ -16,16 +16,17 @@ SEED    ?= 1
 SEEDS   ?= 1000
 KILLS   ?= 50
 ROUNDS  ?= 3
+MESSAGES ?= $(or $(BUSWAY_PIPELINE_MESSAGES),200000)
 PEERS   ?= busway,rabbitmq-quorum
 
 # What an installation is made from: a change here installs again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos compliance lock clean
+.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos chaos-pipeline compliance lock clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 	@echo; echo '  make serve ARGS="--port 5673 --memory"   gives arguments to busway serve'
 
 # --- setting up ------------------------------------------------------------------------------
@@ -62,9 +63,14 @@ test: lint types tests  ## lint, types and all tests
 	@echo "lint, types and tests passed"
 
 # More workers than cores, because most tests wait for a server; a file stays with one worker,
-# because its tests share one.
+# because its tests share one. The pipeline's come last and one by one: each Spark takes all cores.
 tests: $(VENV)/.dev
+ifeq ($(strip $(ARGS)),)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/pipeline
+	$(BIN)/python -m pytest tests/pipeline
+else
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+endif
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	$(BIN)/ruff check src tests setup.py
@@ -90,6 +96,10 @@ fuzz: $(VENV)/.dev  ## feed rubbish to codec, connections, filters and managemen
 chaos: $(VENV)/.dev  ## kill real processes again and again, and crowd sessions (KILLS=50)
 	BUSWAY_KILLS=$(KILLS) BUSWAY_OUTAGE_S=20 BUSWAY_SESSIONS=full $(BIN)/python -m pytest --timeout 3600 \
 	  $(wildcard tests/store/test_kill.py tests/chaos) $(ARGS)
+
+chaos-pipeline: $(VENV)/.dev  ## kill Spark and the broker while messages are captured (MESSAGES=200000)
+	$(BIN)/python -m tests.pipeline.chaos --messages $(MESSAGES) $(ARGS)
+	BUSWAY_CLUSTER=1 $(BIN)/python -m pytest --timeout 3600 tests/pipeline/test_cluster.py
 
 compliance: $(VENV)/.core  ## the SDKs for JavaScript and Java, and Qpid Proton (ARGS="js java proton")
 	$(BIN)/python compliance/run.py $(ARGS)

@@ -142,6 +142,10 @@ ROUTES = (
     Route(Kind.HEALTH, "GET", "/health", None),
     Route(Kind.METRICS, "GET", "/metrics", Right.MANAGE),
     Route(Kind.BUSWAY, "GET", "/$busway/map", Right.MANAGE),
+    Route(Kind.BUSWAY, "POST", "/$busway/migrations", Right.MANAGE, frozenset({400})),
+    Route(Kind.BUSWAY, "GET", "/$busway/migrations/nobody", Right.MANAGE, frozenset({404})),
+    Route(Kind.BUSWAY, "DELETE", "/$busway/migrations/nobody", Right.MANAGE, frozenset({404})),
+    Route(Kind.BUSWAY, "POST", "/$busway/migrations/nobody/switch", Right.MANAGE, frozenset({404})),
     Route(Kind.BUSWAY, "GET", "/$busway/stores/store-0/fault", Right.MANAGE, frozenset({200, 403})),
     Route(
         Kind.BUSWAY, "POST", "/$busway/stores/store-0/fault", Right.MANAGE, frozenset({400, 403})

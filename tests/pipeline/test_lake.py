@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from busway.pipeline.lake import Lake, Table, TableLayout
+from busway.pipeline.lake import ConflictError, Lake, Table, TableLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +53,20 @@ def test_a_batch_is_there_once_however_often_it_is_tried(spark: SparkSession, ta
     assert offsets_of(table) == list(range(15))
     assert table.last_version_of("capture-1") == 1
     assert table.append(rows(spark, range(15, 16)), "another", 0) == 1
+
+
+def test_two_processes_cannot_both_append_a_batch(spark: SparkSession, table: Table) -> None:
+    table.append(rows(spark, range(3)), "capture", 0)
+    written = table._write(rows(spark, range(3, 6)))
+    stale = table.delta()
+    table.append(rows(spark, range(3, 6)), "capture", 1)
+    assert not table._commit(written, "append", "capture", 1)  # it looks once more
+    table.delta = lambda: stale  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="'events' at the same time"):
+        table._commit(written, "append", "capture", 1)  # and the log itself does
+    assert sorted(DeltaTable(table.folder).to_pyarrow_table()["journal_offset"].to_pylist()) == [
+        *range(6)
+    ]
 
 
 def test_an_attempt_that_died_leaves_nothing_to_read(spark: SparkSession, table: Table) -> None:

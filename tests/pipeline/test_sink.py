@@ -13,7 +13,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from azure.servicebus.amqp import AmqpMessageBodyType
 
 from busway.pipeline.messages import hashed
-from busway.pipeline.sink import Sent, SinkError, reconcile
+from busway.pipeline.options import READ_OPTIONS, WRITE_OPTIONS
+from busway.pipeline.sink import COLUMNS, Sent, SinkError, reconcile
 from busway.testing.server import Server
 
 if TYPE_CHECKING:
@@ -276,6 +277,12 @@ def test_overwriting_is_refused(spark: SparkSession, secret: str) -> None:
     writer = frame.write.format("busway").options(entity="all", credentialsFrom=secret)
     with pytest.raises(Exception, match="append"):
         writer.mode("overwrite").save()
+
+
+def test_every_option_and_column_is_in_the_reference() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "spark.md").read_text()
+    for name in [option.name for option in (*READ_OPTIONS, *WRITE_OPTIONS)] + list(COLUMNS):
+        assert f"`{name}`" in text, name
 
 
 def test_a_commit_counts() -> None:

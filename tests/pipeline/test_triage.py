@@ -17,11 +17,15 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQ
 
 from busway.pipeline import connection, triage
 from busway.pipeline.connection import Credentials
+from busway.pipeline.curate import curate
+from busway.pipeline.lake import Lake
 from busway.pipeline.line import RefusedError
 from busway.pipeline.messages import ORIGINAL_ID
+from busway.pipeline.tables import EVENTS
 from busway.pipeline.target import TargetError
 from busway.pipeline.triage import Notes, Triage, TriageError
 from busway.testing.server import Server
+from tests.pipeline.stories import Story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -210,6 +214,25 @@ def test_a_condition_chooses(spark: SparkSession, credentials: Credentials) -> N
     assert sorted(each.body for each in chosen) == [b"2", b"3", b"5", b"6", b"8", b"9"]
     with pytest.raises(TriageError, match="not one on dead letters"):
         triage.choose(letters, where="raeson = 'x'", spark=spark)
+
+
+def test_a_lake_knows_those_that_have_left(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(TriageError, match="busway pipeline curate"):
+        triage.history(lake.folder, "orders")
+    story = Story()
+    for number in (1, 2, 3):
+        story.tell("enqueued", number, number)
+        story.tell("dead_lettered", number, number + 10, sub_queue="dead_letter",
+                   dead_letter_reason="Late" if number < 3 else None)  # fmt: skip
+    story.tell("completed", 2, 30, sub_queue="dead_letter")
+    lake.table(EVENTS.layout()).append(story.frame(spark), "test", 0)
+    curate(spark, lake)
+    assert triage.history(lake.folder, "Orders") == {
+        "Late": {"dead_lettered": 2, "still_there": 1},
+        "(none)": {"dead_lettered": 1, "still_there": 1},
+    }
+    assert triage.history(lake.folder, "other") == {}
 
 
 def test_what_is_wrong_is_said(credentials: Credentials, notes: Notes) -> None:

@@ -533,6 +533,7 @@ class Broker:
         self._movements.pop(sub_queue.key[:2], None)
         self._duplicates.forget(sub_queue)
         self.journals.forget(sub_queue.key)
+        self.movers.forget(sub_queue.key.incarnation)
         for line in sub_queue.lines:
             line.window.clear()  # its share of the budget is for others
         pump = self._pumps.pop(sub_queue, None)

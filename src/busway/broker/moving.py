@@ -327,20 +327,23 @@ class Movers:
 
     def entity_changed(self, entity: Entity, partitions: Sequence[Partition]) -> bool:
         """Begin with what has begun to stand still; True where time goes on again."""
-        incarnation = entity.incarnation
         if stands_still(entity):
-            self._still.add(incarnation)
+            self._still.add(entity.incarnation)
             for partition in partitions:
                 for kind, sub_queue in partition.sub_queues.items():
                     if kind is not TRANSFER:
                         sub_queue.finish_all()
                 self._begin(entity, partition)
             return False
-        for source in [each for each in self._movers if each.incarnation == incarnation]:
-            del self._movers[source]  # it sees by itself that its entity goes on
-        went_on = incarnation in self._still
-        self._still.discard(incarnation)
+        went_on = entity.incarnation in self._still
+        self.forget(entity.incarnation)
         return went_on
+
+    def forget(self, incarnation: int) -> None:
+        """It goes on, or is gone; its movers see that by themselves."""
+        for source in [each for each in self._movers if each.incarnation == incarnation]:
+            del self._movers[source]
+        self._still.discard(incarnation)
 
     def _begin(self, entity: Entity, partition: Partition) -> None:
         assert isinstance(entity, Queue)

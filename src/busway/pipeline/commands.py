@@ -263,8 +263,9 @@ def compact(
     for name in table or BY_NAME:
         there = Lake(lake).table(BY_NAME[name].layout())
         if there.exists():
-            metrics = there.compact()
-            removed = there.vacuum(hours)
+            with _kind_errors():
+                metrics = there.compact()
+                removed = there.vacuum(hours)
             done[name] = {
                 "joined": metrics["numFilesRemoved"],
                 "into": metrics["numFilesAdded"],
@@ -414,10 +415,12 @@ def known(error: BaseException) -> str | None:
     from busway.pipeline.curate import NothingCapturedError
     from busway.pipeline.export import ExportError
     from busway.pipeline.journal import JournalError
+    from busway.pipeline.lake import ConflictError
     from busway.pipeline.options import OptionError
 
     ours = (
         CheckpointError,
+        ConflictError,
         ConnectionStringError,
         NothingCapturedError,
         ExportError,

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
+
+class ConflictError(Exception):
+    """Two jobs wanted to change the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +176,29 @@ class Table:
             )
             for each in files
         ]
-        table.create_write_transaction(
-            actions,
-            mode=mode,
-            schema=table.schema(),
-            partition_by=list(layout.partition_by),
-            partition_filters=chosen,
-            commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
-        )
+        with self._alone():
+            table.create_write_transaction(
+                actions,
+                mode=mode,
+                schema=table.schema(),
+                partition_by=list(layout.partition_by),
+                partition_filters=chosen,
+                commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+            )
         return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Appends and compaction go together; what replaces rows must have been the only one."""
+        from deltalake.exceptions import CommitFailedError
+
+        try:
+            yield
+        except CommitFailedError as error:
+            raise ConflictError(
+                f"Another job has changed the table '{self.layout.name}' at the same time, so that "
+                "nothing of this one was kept there. Run it again."
+            ) from error
 
     def evolve(self) -> list[str]:
         """Give the table the columns that its layout has gained; the names of those added."""
@@ -197,7 +216,8 @@ class Table:
 
     def compact(self) -> dict[str, Any]:
         """Few large files instead of many small ones; the rows stay. Safe beside a capture."""
-        return self.delta().optimize.compact()
+        with self._alone():
+            return self.delta().optimize.compact()
 
     def vacuum(self, retention_hours: int, *, dry_run: bool = False) -> list[str]:
         """Remove files that no version of the last hours has. The files' names."""

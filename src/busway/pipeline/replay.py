@@ -306,11 +306,11 @@ class Replay:
             if begun is None:
                 begun = datetime.now(UTC)
                 self._mark(chunk, SENDING, size)
-            elif not self._still_remembered(begun, window_s):
+            elif window_s is None or _age_s(begun) > window_s * SAFE_PART:
                 self._must_accept(chunk, begun, window_s)
             on_chunk(chunk, SENDING)
             self._send_chunk(chunk)
-            if (again and window_s is None) or not self._still_remembered(begun, window_s, 1.0):
+            if again if window_s is None else _age_s(begun) > window_s:
                 replayed.doubtful.append(chunk)
             on_chunk(chunk, SENT)
             self._mark(chunk, SENT, size)
@@ -324,12 +324,6 @@ class Replay:
         if found is None or not found.requires_duplicate_detection:
             return None
         return found.window_s
-
-    @staticmethod
-    def _still_remembered(begun: datetime, window_s: float | None, part: float = SAFE_PART) -> bool:
-        if window_s is None:
-            return part == 1.0
-        return (datetime.now(UTC) - begun).total_seconds() < window_s * part
 
     def _must_accept(self, chunk: int, begun: datetime, window_s: float | None) -> None:
         if self._accept_duplicates:
@@ -427,6 +421,10 @@ def _sample(row: Mapping[str, Any]) -> dict[str, Any]:
         "state": row["state"],
         "body": None if body is None else bytes(body)[:BODY_SHOWN].decode(errors="replace"),
     }
+
+
+def _age_s(begun: datetime) -> float:
+    return (datetime.now(UTC) - begun).total_seconds()
 
 
 def _utc(when: datetime | None) -> datetime | None:

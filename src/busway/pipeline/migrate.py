@@ -1,0 +1,366 @@
+"""The job `migrate`: a queue becomes partitioned, or conventional again, and Spark is the judge.
+
+The server moves the messages (`broker/moving.py`); this job asks for it, looks on, and then reads
+the journals of both sides: every message that left one must have arrived in the other, the same in
+each byte and in the same order within its session. Only then does the new queue take the name. Each
+step may be asked for again, so a job that was killed is run again and goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from busway.pipeline.connection import Credentials, Pass
+from busway.pipeline.journal import Journal, JournalError, NotCapturedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+LOOK_S = 0.5
+HOLD = "migrate"
+HOLD_LIFE_S = 24 * 3600
+SHOWN = 20
+"""Differences and numbers that a person is shown; programs get all numbers."""
+COMPARED = {
+    "sub_queue": "lies elsewhere",
+    "state": "is in another state",
+    "session_id": "is in another session",
+    "message_id": "has another message id",
+    "delivery_count": "has another delivery count",
+    "typed_properties": "has other properties",
+    "content": "has other bytes",
+}
+READ = (
+    "partition",
+    "event",
+    "sub_queue",
+    "sequence_number",
+    "related_sequence_number",
+    "dead_letter_reason",
+    "message_id",
+    "session_id",
+    "delivery_count",
+    "typed_properties",
+    "raw",
+)
+
+
+class MigrationError(JournalError):
+    """Why a queue is not migrated, and what to do."""
+
+
+class NotTheSameError(MigrationError):
+    """What arrived is not what left: nothing is switched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """As the server tells it."""
+
+    entity: str
+    partitioned: bool
+    phase: str
+    twin: str | None
+    left: Mapping[str, int]
+    moved: Mapping[str, int]
+    locked: int
+    problems: tuple[str, ...]
+
+    @property
+    def left_total(self) -> int:
+        return sum(self.left.values())
+
+    @property
+    def moved_total(self) -> int:
+        return sum(self.moved.values())
+
+
+class Migrations(Journal):
+    """Requests about the migration of one queue: as patient as a reader of journals is."""
+
+    def __init__(self, entity: str, allowed: Pass) -> None:
+        super().__init__(entity, allowed)
+        self._base = "/$busway/migrations"
+        self._path = f"/{quote(entity, safe='/')}"
+
+    def start(self, *, partitioned: bool) -> Progress:
+        wanted = {"entity": self.entity, "partitioned": partitioned, "capture": True}
+        return _progress(self._json("POST", "", body=wanted))
+
+    def progress(self) -> Progress:
+        return _progress(self._json("GET", self._path))
+
+    def switch(self) -> Progress:
+        return _progress(self._json("POST", f"{self._path}/switch"))
+
+    def call_off(self) -> Progress:
+        return _progress(self._json("DELETE", self._path))
+
+
+@dataclass(slots=True)
+class Verified:
+    messages: int = 0
+    sessions: int = 0
+    states: dict[str, int] = field(default_factory=dict)
+    """How many messages of each state, and how many dead letters."""
+    deferred: list[dict[str, Any]] = field(default_factory=list)
+    """The numbers that deferred messages had and have: who keeps them needs the new ones."""
+    differences: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Migrated:
+    entity: str
+    partitioned: bool
+    outcome: str
+    """`planned`, `already`, or `migrated`."""
+    there: dict[str, int] = field(default_factory=dict)
+    verified: Verified | None = None
+    numbers: str | None = None
+    """Where the old and new numbers of all messages were written to."""
+    moving_s: float = 0.0
+    verifying_s: float = 0.0
+
+
+class Migrate:
+    """One queue. `spark` is asked for when there is something to verify, and not before."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        entity: str,
+        *,
+        partitioned: bool,
+        spark: Callable[[], SparkSession],
+        source_options: Mapping[str, str] | None = None,
+        lake: str | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._credentials = credentials
+        self._entity = entity
+        self._partitioned = partitioned
+        self._spark = spark
+        self._source_options = dict(source_options or {})
+        self._lake = lake
+        self._say = say
+        self._server = Migrations(entity, credentials.pass_for(""))
+
+    def plan(self) -> Migrated:
+        """What would be moved; changes nothing."""
+        found = self._server.progress()
+        is_done = found.phase == "none" and found.partitioned is self._partitioned
+        outcome = "already" if is_done else "planned"
+        return Migrated(found.entity, self._partitioned, outcome, dict(found.left))
+
+    def run(self) -> Migrated:
+        planned = self.plan()
+        if planned.outcome == "already":
+            return planned
+        began_s = time.monotonic()
+        found = self._server.start(partitioned=self._partitioned)
+        self._hold(found)
+        self._say(f"'{found.entity}' is stopped; {found.left_total:,} messages go to {found.twin}")
+        found = self._until_moved()
+        planned.moving_s = round(time.monotonic() - began_s, 1)
+        self._say(f"{found.moved_total:,} messages were moved in {planned.moving_s} s")
+        began_s = time.monotonic()
+        planned.verified = self._verify(found, planned)
+        planned.verifying_s = round(time.monotonic() - began_s, 1)
+        self._say(f"verified in {planned.verifying_s} s; the new queue takes the name")
+        self._server.switch()
+        planned.outcome = "migrated"
+        planned.there = dict(found.moved)
+        return planned
+
+    def _hold(self, found: Progress) -> None:
+        """The journals are kept until they have been compared, also where little is kept."""
+        assert found.twin is not None
+        for entity in (found.entity, found.twin):
+            with Journal(entity, self._credentials.pass_for(entity)) as journal:
+                try:
+                    journal.hold(HOLD, journal.heads().earliest, HOLD_LIFE_S)
+                except NotCapturedError as error:
+                    raise MigrationError(
+                        f"The migration of '{found.entity}' was started without capture, so there "
+                        "is no journal to compare. End it without this job, with POST "
+                        f"/$busway/migrations/{found.entity}/switch, once its phase is 'moved'."
+                    ) from error
+
+    def _until_moved(self) -> Progress:
+        told: tuple[int, int, tuple[str, ...]] | None = None
+        while (found := self._server.progress()).phase == "moving":
+            now = (found.left_total, found.locked, found.problems)
+            if now != told:
+                told = now
+                waiting = f", {found.locked:,} of them locked" if found.locked else ""
+                self._say(f"{found.moved_total:,} moved, {found.left_total:,} left{waiting}")
+                for problem in found.problems:
+                    self._say(problem)
+            time.sleep(LOOK_S)
+        if found.phase != "moved":
+            raise MigrationError(
+                f"The migration of '{found.entity}' was called off, or ended, by somebody else."
+            )
+        return found
+
+    # --- verifying -------------------------------------------------------------------------------
+
+    def _verify(self, found: Progress, planned: Migrated) -> Verified:
+        assert found.twin is not None
+        pairs = paired(self._events(found.entity), self._events(found.twin)).cache()
+        try:
+            verified = judged(pairs)
+            if verified.messages != found.moved_total:
+                verified.differences.append(
+                    f"The journals tell of {verified.messages:,} messages, and the new queue holds "
+                    f"{found.moved_total:,}."
+                )
+            if verified.differences:
+                raise NotTheSameError(_told(found, verified.differences))
+            if self._lake is not None:
+                planned.numbers = f"{self._lake}/migrations/{found.twin}"
+                numbers(pairs).write.mode("overwrite").parquet(planned.numbers)
+            return verified
+        finally:
+            pairs.unpersist()
+
+    def _events(self, entity: str) -> DataFrame:
+        options = {
+            **self._source_options,
+            "entity": entity,
+            "columns": ",".join(READ),
+            "includeRaw": "true",
+        }
+        return self._spark().read.format("busway").options(**options).load()
+
+
+def paired(source: DataFrame, twin: DataFrame) -> DataFrame:
+    """One row for each message that left or arrived: what it was, and what it is."""
+    from pyspark.sql import functions as f
+
+    left = source.where(f.col("event") == "moved").select(
+        f.col("sequence_number").alias("number"),
+        f.col("partition").alias("from_partition"),
+        f.col("dead_letter_reason").alias("was_state"),
+        *_facts("was"),
+    )
+    deferred = twin.where(f.col("event") == "deferred").select("sequence_number").distinct()
+    arrived = twin.where(
+        f.col("event").isin("enqueued", "scheduled") & (f.col("dead_letter_reason") == "Migrated")
+    )
+    is_deferred = f.col("deferred").isNotNull()
+    arrived = arrived.join(
+        deferred.withColumn("deferred", f.lit(True)), "sequence_number", "left"
+    ).select(
+        f.col("related_sequence_number").alias("number"),
+        f.col("sequence_number").alias("new_number"),
+        f.col("partition").alias("to_partition"),
+        f.when(f.col("event") == "scheduled", "scheduled")
+        .when(is_deferred, "deferred")
+        .otherwise("active")
+        .alias("is_state"),
+        *_facts("is"),
+    )
+    return left.join(arrived, "number", "full_outer")
+
+
+def _facts(prefix: str) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    named = {name: f.col(name) for name in COMPARED if name not in ("state", "content")}
+    named["content"] = f.sha2(f.col("raw"), 256)
+    return [column.alias(f"{prefix}_{name}") for name, column in named.items()]
+
+
+def judged(pairs: DataFrame) -> Verified:
+    """Counts, and every way in which the two sides differ."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    lost, added = f.col("new_number").isNull(), f.col("from_partition").isNull()
+    problem = f.when(lost, "did not arrive").when(added, "was not in the source")
+    for name, words in COMPARED.items():
+        same = f.col(f"was_{name}").eqNullSafe(f.col(f"is_{name}"))
+        problem = problem.when(~same, words)
+    # A number is a source's own, so a second arrival of one is a second row.
+    by_number = Window.partitionBy("number")
+    problem = problem.when(f.count("*").over(by_number) > 1, "arrived twice")
+    in_order = Window.partitionBy(*ways(pairs)).orderBy("number")
+    overtaken = f.lag("new_number").over(in_order) > f.col("new_number")
+    problem = problem.when(overtaken, "has been overtaken")
+    found = pairs.withColumn("problem", problem).cache()
+    try:
+        place = f.when(f.col("was_sub_queue") == "main", f.col("was_state")).otherwise(
+            f.col("was_sub_queue")
+        )
+        states = {row[0]: row[1] for row in found.groupBy(place).count().collect()}
+        bad = found.where(f.col("problem").isNotNull()).orderBy("number").limit(SHOWN).collect()
+        deferred = (
+            found.where(f.col("was_state") == "deferred")
+            .orderBy("number")
+            .select("number", "new_number", "was_session_id")
+            .collect()
+        )
+        sessions = found.select("was_session_id").where("was_session_id is not null")
+        return Verified(
+            sum(states.values()),
+            sessions.distinct().count(),
+            {str(name): count for name, count in states.items()},
+            [
+                {"was": row.number, "is": row.new_number, "session_id": row.was_session_id}
+                for row in deferred
+            ],
+            [f"Message {row.number} {row.problem}." for row in bad],
+        )
+    finally:
+        found.unpersist()
+
+
+def ways(pairs: DataFrame) -> list[Column]:
+    """Within these the order is promised: a session, or what one partition gave to another."""
+    from pyspark.sql import functions as f
+
+    session = f.col("was_session_id")
+    return [
+        f.col("was_sub_queue"),
+        session,
+        f.when(session.isNull(), f.col("from_partition")),
+        f.when(session.isNull(), f.col("to_partition")),
+    ]
+
+
+def numbers(pairs: DataFrame) -> DataFrame:
+    """For who has kept numbers: each message's old and new one."""
+    return pairs.selectExpr(
+        "number as old_sequence_number",
+        "new_number as new_sequence_number",
+        "was_sub_queue as sub_queue",
+        "was_state as state",
+        "was_session_id as session_id",
+        "was_message_id as message_id",
+    )
+
+
+def _told(found: Progress, differences: list[str]) -> str:
+    listed = "\n".join(f"  {each}" for each in differences)
+    return (
+        f"What arrived in '{found.twin}' is not what left '{found.entity}'. Nothing was switched, "
+        f"and everything is left as it is, stopped:\n{listed}"
+    )
+
+
+def _progress(told: Mapping[str, Any]) -> Progress:
+    return Progress(
+        told["entity"],
+        told["partitioned"],
+        told["phase"],
+        told["twin"],
+        told["left"],
+        told["moved"],
+        told["locked"],
+        tuple(told["problems"]),
+    )
