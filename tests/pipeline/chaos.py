@@ -3,8 +3,8 @@
     python -m tests.pipeline.chaos --messages 1000000
 
 Messages of 1 KiB go into a partitioned queue while a capture runs. Now and then, at a moment that a
-seed picks, all processes of the capture are killed, or the broker is. Messages are let go in
-proportion to the kills, so that every kill comes in the middle of traffic. In the end the table
+seed picks, all processes of the capture are killed, or the broker is. A part of the messages is let
+go just before each kill, so that it comes in the middle of traffic. In the end the table
 `events` must have what the broker acknowledged: each message enqueued once, each journal without a
 gap, no row twice. What was under way when a broker died is sent again; duplicate detection makes
 that one message.
@@ -51,6 +51,8 @@ max_size_in_megabytes = 5120
 capture = true
 """
 PATIENCE_S = 600.0
+LATEST_KILL_S = 2.0
+"""After the next part of the messages was let go."""
 
 
 class Traffic(threading.Thread):
@@ -116,7 +118,8 @@ def run(folder: Path, messages: int, spark_kills: int, broker_kills: int, seed: 
         for number, victim in enumerate(plan, 1):
             before = version_of(table)
             job.wait_for(lambda before=before: version_of(table) > before)  # type: ignore[misc]
-            time.sleep(moments.uniform(0, 3))
+            traffic.let_go()
+            time.sleep(moments.uniform(0, LATEST_KILL_S))
             say(began, f"kill {number} of {len(plan)}: {victim}; the lake has {rows_of(table):,}")
             if victim == "spark":
                 say(began, f"  {job.kill()} processes")
@@ -124,7 +127,6 @@ def run(folder: Path, messages: int, spark_kills: int, broker_kills: int, seed: 
             else:
                 server.kill()
                 server.restart()
-            traffic.let_go()
         wait_for(traffic.finished)
         say(began, f"acknowledged {traffic.acknowledged:,} in {traffic.seconds:.0f} s of sending")
         with Journal(QUEUE, connection.read(server.connection_string).pass_for(QUEUE)) as journal:

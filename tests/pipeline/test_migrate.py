@@ -15,7 +15,15 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 
 from busway.pipeline import connection
-from busway.pipeline.migrate import COMPARED, Migrate, MigrationError, Migrations, judged, paired
+from busway.pipeline.migrate import (
+    COMPARED,
+    Migrate,
+    MigrationError,
+    Migrations,
+    NotTheSameError,
+    judged,
+    paired,
+)
 from busway.testing.server import Server
 
 if TYPE_CHECKING:
@@ -166,6 +174,30 @@ def test_one_that_was_started_without_capture_is_not_judged(
     with pytest.raises(MigrationError, match="started without capture"):
         job(server, spark, tmp_path, "orders", partitioned=True).run()
     assert asked.progress().phase in ("moving", "moved")
+
+
+class ReadsLess(Migrate):
+    """Does not see one of the arrivals."""
+
+    def _events(self, entity: str) -> DataFrame:
+        found = super()._events(entity)
+        is_twin = ".migration-" in entity
+        return found.where("not (message_id <=> 'm100')") if is_twin else found
+
+
+def test_on_a_difference_nothing_is_switched_and_everything_stays(
+    server: Server, tmp_path: Path, spark: SparkSession
+) -> None:
+    credentials = connection.read(server.connection_string)
+    options = secret(server, tmp_path)
+    wrong = ReadsLess(
+        credentials, "orders", partitioned=True, spark=lambda: spark, source_options=options
+    )
+    with pytest.raises(NotTheSameError, match="did not arrive"):
+        wrong.run()
+    found = Migrations("orders", credentials.pass_for("")).progress()
+    assert (found.phase, found.moved_total) == ("moved", SENT)
+    assert job(server, spark, tmp_path, "orders", partitioned=True).run().outcome == "migrated"
 
 
 # --- The judge -----------------------------------------------------------------------------------

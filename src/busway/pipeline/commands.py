@@ -30,6 +30,8 @@ FAILED = 1
 USAGE_ERROR = 2
 INTERRUPTED = 130
 LOOK_EVERY_S = 0.5
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says when it did not wait long enough; no setting makes it wait longer."""
 
 PIPELINE_HELP = """Capture what passes through the bus into a lake, and work with it on Spark.
 
@@ -429,6 +431,11 @@ def known(error: BaseException) -> str | None:
     )
     if isinstance(error, ours):
         return str(error)
+    if TOO_SLOW in str(error):
+        return (
+            "Spark gives its Python processes ten seconds to start, and this machine was too busy "
+            "for that. Nothing is lost; run it again."
+        )
     for line in reversed(str(error).splitlines()):
         module, colon, text = line.strip().partition(": ")
         if colon and module.startswith("busway.") and " " not in module:

@@ -151,6 +151,10 @@ class Journal:
         body = {"offset": offset.to_dict(), "expires_s": expires_s}
         self._json("PUT", f"/consumers/{quote(consumer, safe='')}", body=body)
 
+    def release(self, consumer: str) -> None:
+        """And no longer."""
+        self._json("DELETE", f"/consumers/{quote(consumer, safe='')}")
+
     def read(
         self, epoch: str, span: Span, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:

@@ -172,6 +172,8 @@ class Migrate:
         planned.verifying_s = round(time.monotonic() - began_s, 1)
         self._say(f"verified in {planned.verifying_s} s; the new queue takes the name")
         self._server.switch()
+        with Journal(found.entity, self._credentials.pass_for(found.entity)) as journal:
+            journal.release(HOLD)
         planned.outcome = "migrated"
         planned.there = dict(found.moved)
         return planned
