@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from busway.cluster import declared
-from busway.cluster.catalog import Catalog
+from busway.cluster.catalogs import Catalogs
 from busway.config import ConfigError, load
 from busway.config.journal import KEYS
 from busway.model.durations import DAY_MS, MINUTE_MS
@@ -50,13 +50,14 @@ class TestCapture:
 
     def test_the_catalog_keeps_it_and_since_when(self, tmp_path: Path) -> None:
         path = tmp_path / "catalog.db"
-        catalog = Catalog.open(path)
-        catalog.register_stores(["a"])
+        catalogs = Catalogs.open(path)
+        catalogs.stores.register(["a"])
         entities = load({"config": file_with(tmp_path, ENTITIES)}, {}).entities
-        declared.apply(entities, catalog, now_ms=5)
-        declared.apply(entities, catalog, now_ms=9)
-        catalog.close()
-        again = Catalog.open(path)
+        declared.apply(entities, catalogs.default, now_ms=5)
+        declared.apply(entities, catalogs.default, now_ms=9)
+        catalogs.close()
+        reopened = Catalogs.open(path)
+        again = reopened.default
         queue, topic = again.find("orders"), again.find("news")
         assert isinstance(queue, Queue)
         assert isinstance(topic, Topic)
@@ -65,11 +66,12 @@ class TestCapture:
         subscription = again.find_subscription("news", "all")
         assert isinstance(subscription, Subscription)
         assert (subscription.capture, subscription.captured_ms) == (True, 5)
-        again.close()
+        reopened.close()
 
     def test_it_changes_at_any_time(self) -> None:
-        catalog = Catalog.open(None)
-        catalog.register_stores(["a"])
+        catalogs = Catalogs.open(None)
+        catalogs.stores.register(["a"])
+        catalog = catalogs.default
         catalog.create_queue(Queue(path="orders"), 1)
         on = catalog.update(Queue(path="orders", capture=True), 5)
         still = catalog.update(Queue(path="orders", capture=True, max_delivery_count=3), 7)

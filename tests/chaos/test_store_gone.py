@@ -81,8 +81,8 @@ class NodeInThread:
 
     @property
     def queue(self) -> Any:
-        assert self.node._catalog is not None
-        return self.node._catalog.find(QUEUE)
+        assert self.node.namespaces is not None
+        return self.node.namespaces.default.catalog.find(QUEUE)
 
     @property
     def gone_partitions(self) -> set[int]:

@@ -9,6 +9,7 @@ import pytest
 
 from busway.amqp.types import Int, Symbol, Timestamp
 from busway.cluster.catalog import Catalog, Change
+from busway.cluster.catalogs import Catalogs
 from busway.cluster.rule_orders import RuleOrder, decode_orders, encode_orders
 from busway.model.entities import CorrelationFilter, Rule, SqlFilter, Subscription, Topic
 from busway.model.errors import SERVER_BUSY, BusError
@@ -17,9 +18,9 @@ STORE = "store-a"
 
 
 def opened(file: Path | None) -> Catalog:
-    catalog = Catalog.open(file)
-    catalog.register_stores([STORE])
-    return catalog
+    catalogs = Catalogs.open(file)
+    catalogs.stores.register([STORE])
+    return catalogs.default
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_a_new_start_knows_what_was_carried_out(catalog: Catalog, tmp_path: Path
     wanted = orders(catalog, Rule(name="r"))
     catalog.carry_out(STORE, b"1", wanted)
     catalog.remove_rule(subscription_of(catalog), "r")
-    catalog.close()
+    catalog._file.close()
     again = opened(tmp_path / "catalog.db")
     again.keep_carried_out(STORE, [b"1"])
     again.carry_out(STORE, b"1", wanted)
@@ -106,7 +107,7 @@ def test_a_file_that_cannot_be_written_changes_nothing(catalog: Catalog, tmp_pat
     catalog.carry_out(STORE, b"1", wanted)
     assert names(catalog) == ["r"]
     assert len(told) == 2
-    catalog.close()
+    catalog._file.close()
     assert names(opened(tmp_path / "catalog.db")) == ["r"]
 
 

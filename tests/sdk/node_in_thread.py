@@ -34,8 +34,8 @@ class NodeInThread:
 
     def change(self, what: Callable[[Catalog], T]) -> T:
         async def in_its_loop() -> T:
-            assert self._node._catalog is not None
-            return what(self._node._catalog)
+            assert self._node.namespaces is not None
+            return what(self._node.namespaces.default.catalog)
 
         return asyncio.run_coroutine_threadsafe(in_its_loop(), self._loop).result(WAIT_S)
 

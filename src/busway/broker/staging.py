@@ -370,11 +370,13 @@ class Stage:
             assert sub_queue.sessions is not None
             sub_queue.sessions.get(session_id).state_bytes = state_bytes
         self._free_room()
+        self._count_movements()
 
     def _free_room(self) -> None:
         for sub_queue, message in self.puts:
             sub_queue.tally.staged_bytes -= message.size
-        self._count_movements()
+        for sub_queue, size in self._room:
+            sub_queue.tally.staged_bytes -= size
 
     def _count_movements(self) -> None:
         for sub_queue, _ in self.puts:
@@ -387,8 +389,6 @@ class Stage:
             sub_queue.movements.received -= 1
         for sub_queue, event in self.noted:
             sub_queue.movements.count(event)
-        for sub_queue, size in self._room:
-            sub_queue.tally.staged_bytes -= size
 
     def apply(self) -> None:
         """The commit is durable: reveal, remove, answer (D-5)."""

@@ -69,6 +69,11 @@ class Node:
         return self.ports.main
 
     @property
+    def connection_string(self) -> str:
+        """Of the default namespace."""
+        return next(iter(self.connection_strings.values()))
+
+    @property
     def connection_strings(self) -> dict[str, str]:
         """For the Azure SDKs, by namespace, the default one first; without TLS, as with
         Microsoft's emulator."""
