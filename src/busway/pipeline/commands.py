@@ -175,9 +175,12 @@ def curate(
     \b
     Only what is new is read. It can run beside a capture, and be killed and run again.
     """
+    from busway.pipeline.curate import captured
     from busway.pipeline.curate import curate as run
     from busway.pipeline.lake import Lake
 
+    with _kind_errors():  # before Spark, which takes its time
+        captured(Lake(lake))
     with _spark("curate", master, conf) as spark:
         curated = run(spark, Lake(lake), lambda name, rows: _say(f"{name}: {rows:,} rows written"))
     lines = [f"{name}: {rows:,} rows" for name, rows in curated.rows.items()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from busway.pipeline import gold, silver
-from busway.pipeline.lake import Lake
+from busway.pipeline.lake import Lake, Table
 from busway.pipeline.tables import DELIVERIES, EVENTS, MESSAGES
 
 if TYPE_CHECKING:
@@ -25,16 +25,22 @@ class Curated:
     """By table: how many rows were written."""
 
 
-def curate(
-    spark: SparkSession, lake: Lake, on_table: Callable[[str, int], None] = lambda name, rows: None
-) -> Curated:
-    """All tables above bronze. Each is one commit; a run that is killed is simply run again."""
+def captured(lake: Lake) -> Table:
+    """The table that all others are made from."""
     events = lake.table(EVENTS.layout())
     if not events.exists():
         raise NothingCapturedError(
             f"There is no table 'events' in {lake.folder}. Fill it first: "
             "busway pipeline capture --entity NAME --lake FOLDER --once."
         )
+    return events
+
+
+def curate(
+    spark: SparkSession, lake: Lake, on_table: Callable[[str, int], None] = lambda name, rows: None
+) -> Curated:
+    """All tables above bronze. Each is one commit; a run that is killed is simply run again."""
+    events = captured(lake)
     curated = Curated(events.delta().version())
     for each in (silver.OF_MESSAGES, silver.OF_DELIVERIES):
         table = lake.table(each.table.layout())
