@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busway.pipeline import commands
-from busway.pipeline.commands import Conf, ConnectionString, HttpEndpoint, Json, Master
+from busway.pipeline import console
+from busway.pipeline.console import Conf, ConnectionString, HttpEndpoint, Json, Master
 
 if TYPE_CHECKING:
     from busway.pipeline.migrate import Migrated
@@ -49,20 +49,20 @@ def migrate(
     from busway.pipeline.migrate import Migrate
 
     if partitioned is None:
-        commands._refuse("Say what the queue is to be: --partitioned or --conventional.")
-    credentials = commands._credentials(connection_string, http_endpoint)
+        console.refuse("Say what the queue is to be: --partitioned or --conventional.")
+    credentials = console.credentials_of(connection_string, http_endpoint)
     options = {} if http_endpoint is None else {"httpEndpoint": http_endpoint}
     try:
         planned = Migrate(
-            credentials, entity, partitioned=partitioned, spark=_nobody, say=commands._say
+            credentials, entity, partitioned=partitioned, spark=_nobody, say=console.say
         ).plan()
     except JournalError as error:
-        commands._fail(str(error))
+        console.fail(str(error))
     if dry_run or planned.outcome == "already":
-        commands._summary(asdict(planned), _lines(planned), as_json)
+        console.summarise(asdict(planned), _lines(planned), as_json)
         return
     # Spark is there before the queue is stopped, so that it is not stopped for longer than need be.
-    with commands._spark("migrate", master, conf) as spark:
+    with console.spark_session("migrate", master, conf) as spark:
         job = Migrate(
             credentials,
             entity,
@@ -70,10 +70,10 @@ def migrate(
             spark=lambda: spark,
             source_options=options,
             lake=lake,
-            say=commands._say,
+            say=console.say,
         )
         migrated = job.run()
-    commands._summary(asdict(migrated), _lines(migrated), as_json)
+    console.summarise(asdict(migrated), _lines(migrated), as_json)
 
 
 def _nobody() -> Any:

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from busway.pipeline import commands as shared
-from busway.pipeline.commands import Conf, ConnectionString, HttpEndpoint, Json, LakeFolder, Master
+from busway.pipeline import console
+from busway.pipeline.console import Conf, ConnectionString, HttpEndpoint, Json, LakeFolder, Master
 
 Where = Annotated[
     str | None, typer.Option(metavar="SQL", help="Only messages that this is true for.")
@@ -80,19 +80,19 @@ def replay(
     from busway.pipeline.lake import Lake
     from busway.pipeline.replay import Replay, Selection
 
-    size = shared._number("--chunk", chunk, 1, 10_000_000)
-    samples = shared._number("--sample", sample, 0, 1_000)
+    size = console.number("--chunk", chunk, 1, 10_000_000)
+    samples = console.number("--sample", sample, 0, 1_000)
     selection = Selection(
         entity, _time("--since", since), _time("--until", until), where, (since, until)
     )
     target = to or entity
     if "/subscriptions/" in target.lower():
-        shared._refuse(f"Nothing can be sent to '{target}'. Name a queue or topic with --to.")
+        console.refuse(f"Nothing can be sent to '{target}'. Name a queue or topic with --to.")
     if not dry_run:
-        shared._credentials(connection_string, http_endpoint)
+        console.credentials_of(connection_string, http_endpoint)
     options = {} if http_endpoint is None else {"httpEndpoint": http_endpoint}
     name = plan or f"replay-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    with _told(), shared._spark("replay", master, conf) as spark:
+    with _told(), console.spark_session("replay", master, conf) as spark:
         job = Replay(
             spark,
             Lake(lake),
@@ -105,15 +105,15 @@ def replay(
         )
         if dry_run:
             seen = job.look(samples)
-            shared._summary(asdict(seen), _lines_of(seen, entity, target), as_json)
+            console.summarise(asdict(seen), _lines_of(seen, entity, target), as_json)
             return
-        shared._say(f"the plan is '{name}'; if this run is ended, go on with --plan {name}")
+        console.say(f"the plan is '{name}'; if this run is ended, go on with --plan {name}")
         replayed = job.plan()
-        shared._say(f"{replayed.messages:,} messages in {replayed.chunks:,} chunks")
+        console.say(f"{replayed.messages:,} messages in {replayed.chunks:,} chunks")
         words = {"sending": "sending chunk", "sent": "has arrived: chunk"}
         job.send(
             replayed,
-            lambda number, state: shared._say(f"{words[state]} {number + 1} of {replayed.chunks}"),
+            lambda number, state: console.say(f"{words[state]} {number + 1} of {replayed.chunks}"),
         )
     lines = [
         f"{replayed.sent:,} messages of '{entity}' were sent to '{target}' (plan {name})",
@@ -124,7 +124,7 @@ def replay(
             else []
         ),
     ]
-    shared._summary(asdict(replayed), lines, as_json)
+    console.summarise(asdict(replayed), lines, as_json)
 
 
 def triage(
@@ -177,11 +177,11 @@ def triage(
     """
     from busway.pipeline import triage as job
 
-    samples = shared._number("--sample", sample, 0, 1_000)
-    credentials = shared._credentials(connection_string, http_endpoint)
+    samples = console.number("--sample", sample, 0, 1_000)
+    credentials = console.credentials_of(connection_string, http_endpoint)
     target = to or entity
     if resubmit and "/subscriptions/" in target.lower():
-        shared._refuse(
+        console.refuse(
             f"Nothing can be sent to '{target}' alone. Say where to with --to: its topic would "
             "send them to all its subscriptions."
         )
@@ -190,20 +190,20 @@ def triage(
         if where is None:
             chosen = job.choose(letters, reason or ())
         else:
-            with shared._spark("triage", master, conf) as spark:
+            with console.spark_session("triage", master, conf) as spark:
                 chosen = job.choose(letters, reason or (), where, spark)
         found = job.told(entity, letters, chosen, samples)
         history = {} if lake is None else job.history(lake, entity)
         if not resubmit:
             values = asdict(found) | ({} if lake is None else {"history": history})
-            shared._summary(values, _lines_of_reasons(found, history), as_json)
+            console.summarise(values, _lines_of_reasons(found, history), as_json)
             return
         folder = job.notes_folder(os.environ) if lake is None else Path(lake) / "_triage"
         notes = job.Notes(job.notes_file(folder, credentials, entity, target))
         work = job.Triage(entity, target, credentials, notes, accept_duplicates=accept_duplicates)
         done = work.resubmit(
             chosen,
-            lambda now: shared._say(
+            lambda now: console.say(
                 f"{now.sent:,} sent, {now.removed:,} removed of {now.chosen:,}"
             ),
         )
@@ -214,9 +214,9 @@ def triage(
         *([f"{done.doubtful:,} of them may be there twice"] if done.doubtful else []),
         *([f"{done.locked:,} are locked by another receiver: try again"] if done.locked else []),
     ]
-    shared._summary(asdict(done), lines, as_json)
+    console.summarise(asdict(done), lines, as_json)
     if done.left:
-        shared._fail(
+        console.fail(
             f"{done.left:,} were left: a run before this one may have sent them, and '{target}'"
             f" has forgotten their ids since. They are in {notes.file}. To send them all the same: "
             "--accept-duplicates."
@@ -272,7 +272,7 @@ def _time(option: str, text: str | None) -> datetime | None:
     except OptionError:
         found = None
     if found is None or found.time is None:
-        shared._refuse(
+        console.refuse(
             f"{option} is '{text}', and must be a time like 2026-11-16T12:00:00Z, or before now "
             "like -2h."
         )
@@ -291,9 +291,9 @@ def _told() -> Iterator[None]:
     try:
         yield
     except (RefusedError, ReplayError, SendError, TargetError, TriageError) as error:
-        shared._fail(str(error))
+        console.fail(str(error))
     except (BrokenError, ConnectionError) as error:
-        shared._fail(f"The connection to the broker broke: {error}. Nothing is lost: run it again.")
+        console.fail(f"The connection to the broker broke: {error}. Nothing is lost: run it again.")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"replay": replay, "triage": triage}

@@ -1,0 +1,198 @@
+"""What all commands of the pipeline share: their options, a session, progress, a summary, an end.
+
+Progress goes to the error stream and the summary to the output, so that the latter can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from busway.pipeline.connection import Credentials
+
+VARIABLE = "BUSWAY_CONNECTION_STRING"
+FAILED = 1
+USAGE_ERROR = 2
+INTERRUPTED = 130
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says when it did not wait long enough; no setting makes it wait longer."""
+
+ConnectionString = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help=f"What 'busway serve' has printed. Or the variable {VARIABLE}, which other users of "
+        "this machine do not see.",
+    ),
+]
+HttpEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Where the server serves HTTP, if not on the port of the connection string.",
+    ),
+]
+LakeFolder = Annotated[str, typer.Option("--lake", metavar="DIR", help="The lake's folder.")]
+Master = Annotated[
+    str,
+    typer.Option(
+        metavar="URL", help="Spark's master: local[*,4], spark://host:7077, ...", show_default=False
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")]
+
+
+def credentials_of(connection_string: str | None, http_endpoint: str | None) -> Credentials:
+    from busway.pipeline import connection
+
+    if connection_string is not None:
+        # Spark's processes are started from this one and look for it there.
+        os.environ[VARIABLE] = connection_string
+    try:
+        return connection.read(connection.found(None), http_endpoint)
+    except connection.ConnectionStringError as error:
+        refuse(str(error))
+
+
+@contextmanager
+def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
+    """A session for the length of a job; its known errors become one sentence and a status."""
+    settings = {}
+    for each in conf or ():
+        name, equals, value = each.partition("=")
+        if not equals:
+            refuse(f"--conf is '{each}', and must be like spark.executor.memory=2g.")
+        settings[name.strip()] = value.strip()
+    from busway.pipeline.java import JavaError
+    from busway.pipeline.session import open_session
+
+    try:
+        say("starting Spark")
+        with undisturbed() as asked_to_end:
+            session = open_session(f"busway {job}", master, settings)
+    except JavaError as error:
+        fail(str(error))
+    except ImportError as error:
+        fail(f"{error.name} is not installed. Run: pip install 'busway[pipeline]'.")
+    try:
+        if asked_to_end:
+            raise KeyboardInterrupt
+        with kind_errors():
+            yield session
+    except KeyboardInterrupt:
+        say("stopped; run it again to go on")
+        sys.exit(INTERRUPTED)
+    finally:
+        session.stop()
+
+
+@contextmanager
+def undisturbed() -> Iterator[list[int]]:
+    """Signals wait. A start of Spark that is cut off leaves its JVM behind, and a call to the JVM
+    that is cut off prints pages.
+
+    What came meanwhile is in the list. Afterwards both signals end a job as Ctrl-C does.
+    """
+    asked: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for each in signals:
+        signal.signal(each, lambda number, frame: asked.append(number))
+    try:
+        yield asked
+    finally:
+        for each in signals:
+            signal.signal(each, signal.default_int_handler)
+
+
+@contextmanager
+def kind_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        told = known(error)
+        if told is None:
+            raise
+        fail(told)
+
+
+def known(error: BaseException) -> str | None:
+    """The sentence of an error that a user can do something about; None for all others.
+
+    Spark wraps what its Python processes raise into texts; the last line that looks like one of
+    ours is the reason.
+    """
+    from busway.pipeline.capture import CheckpointError
+    from busway.pipeline.connection import ConnectionStringError
+    from busway.pipeline.curate import NothingCapturedError
+    from busway.pipeline.export import ExportError
+    from busway.pipeline.journal import JournalError
+    from busway.pipeline.lake import ConflictError
+    from busway.pipeline.options import OptionError
+
+    ours = (
+        CheckpointError,
+        ConflictError,
+        ConnectionStringError,
+        NothingCapturedError,
+        ExportError,
+        JournalError,
+        OptionError,
+    )
+    if isinstance(error, ours):
+        return str(error)
+    if TOO_SLOW in str(error):
+        return (
+            "Spark gives its Python processes ten seconds to start, and this machine was too busy "
+            "for that. Nothing is lost; run it again."
+        )
+    for line in reversed(str(error).splitlines()):
+        module, colon, text = line.strip().partition(": ")
+        if colon and module.startswith("busway.") and " " not in module:
+            return text
+    return None
+
+
+def number(option: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
+        refuse(f"{option} is '{text}', and must be a whole number from {least} to {most}.")
+    return int(text)
+
+
+_started = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - _started:7.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+def summarise(values: object, lines: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(values, default=str))
+    else:
+        for line in lines:
+            print(line)
+
+
+def refuse(text: str) -> NoReturn:
+    print(f"busway: {text}", file=sys.stderr)
+    sys.exit(USAGE_ERROR)
+
+
+def fail(text: str) -> NoReturn:
+    print(f"busway: {text}", file=sys.stderr)
+    sys.exit(FAILED)
