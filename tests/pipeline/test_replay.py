@@ -113,7 +113,8 @@ def replay(spark: SparkSession, lake: Lake, secret: str) -> Any:
 def taken(server: Server, queue: str) -> dict[str, list[Any]]:
     """By session, everything that is in a queue; it is empty then."""
     found: dict[str, list[Any]] = defaultdict(list)
-    with ServiceBusClient.from_connection_string(server.connection_string) as client:
+    text = server.connection_string
+    with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
         while True:
             receiver = client.get_queue_receiver(
                 queue,

@@ -38,7 +38,7 @@ class LastDelivery:
     pending: set[SettlementKind] = field(default_factory=set)
     settled: SettlementKind | None = None
     """How it certainly ended."""
-    perhaps: SettlementKind | None = None
+    perhaps: set[SettlementKind] = field(default_factory=set)
     """How it may have ended; nobody knows."""
 
 
@@ -89,7 +89,7 @@ class DeliveryCounts:
                     if answer is Answer.DONE:
                         last.settled = started.kind
                     elif answer is Answer.UNKNOWN:
-                        last.perhaps = started.kind
+                        last.perhaps.add(started.kind)
 
     def _epoch_of(self, body: int, incarnation: int) -> int:
         last = self._last.get(body)
@@ -109,7 +109,7 @@ class DeliveryCounts:
         if last.settled is not None:
             return {count + 1} if last.settled is SettlementKind.ABANDON else {count}
         possible = set()
-        unknown = {last.perhaps} if last.perhaps is not None else set()
+        unknown = set(last.perhaps)
         if epoch != last.epoch:
             possible.add(count)  # the lock is void and was not counted (D-5)
             unknown |= last.pending  # a transaction that is still being asked about
