@@ -63,6 +63,14 @@ def wait_until(condition: Callable[[], Any], within_s: float = WAIT_S) -> Any:
     return result
 
 
+def renewed_past(renew: Callable[[], datetime], before: datetime) -> datetime:
+    """The end of a lock that was renewed, a millisecond or more after it was taken.
+
+    The wire tells milliseconds, and a renewal can come in the one in which the lock was taken.
+    """
+    return wait_until(lambda: end if (end := renew()) > before else None)  # type: ignore[no-any-return]
+
+
 class EntityUnderTest:
     """A queue or topic of a running server, seen through one face of the SDK.
 
