@@ -21,7 +21,7 @@ from typing import Any
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import encode_message
-from busway.pipeline import connection
+from busway.remote import connection
 from busway.pipeline.capture import Capture, CaptureSettings
 from busway.pipeline.export import export
 from busway.pipeline.lake import Lake

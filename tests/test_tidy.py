@@ -33,12 +33,13 @@ RINGS = {
     "sim": 5,
     # A running server, from outside.
     "remote": 5,
-    "pipeline": 5,
+    # Jobs on what it tells.
+    "pipeline": 6,
     # Faces.
-    "portal": 6,
-    "testing": 6,
-    "cli": 6,
-    "__main__": 7,
+    "portal": 7,
+    "testing": 7,
+    "cli": 7,
+    "__main__": 8,
 }
 PURE = 0
 

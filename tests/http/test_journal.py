@@ -241,6 +241,20 @@ def test_a_kill_loses_no_event(tmp_path: Path) -> None:
         assert [row["message_id"] for row in found] == [f"m{n}" for n in range(25)]
 
 
+@pytest.mark.parametrize("kept", ["memory", "files"])
+def test_what_is_not_installed_is_told_as_such_and_not_as_busy(
+    kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client waits while a server is busy; for a library it would wait in vain."""
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('there is no pyarrow')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Server(config=CONFIG, data=tmp_path / "data" if kept == "files" else None) as bare:
+        reply = get(bare, "captured/$journal/read", partition=0, **{"from": 0, "to": 0})
+        assert (reply.status, reply.json["error"]) == (501, "not-installed")
+        assert "busway[pipeline]" in reply.json["detail"]
+        assert heads(bare, "captured")["partitions"]
+
+
 QUEUE = (
     '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription '
     'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"/></content></entry>'

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from busway.pipeline.connection import VARIABLE
+from busway.remote.connection import VARIABLE
 from busway.testing.server import Server
 
 WAIT_S = 300.0

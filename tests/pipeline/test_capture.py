@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from busway.pipeline import connection
 from busway.pipeline.capture import Capture, Captured, CaptureSettings
 from busway.pipeline.journal import Journal
 from busway.pipeline.lake import Lake
 from busway.pipeline.tables import EVENTS
+from busway.remote import connection
 from busway.testing.server import Server
 from tests.pipeline.jobs import Job, pipeline
 

@@ -13,10 +13,10 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from typer.testing import CliRunner, Result
 
 from busway.cli import app
-from busway.pipeline import connection
 from busway.pipeline.capture import Capture, CaptureSettings
 from busway.pipeline.lake import Lake, Table
 from busway.pipeline.tables import ALL, BY_NAME, EVENTS
+from busway.remote import connection
 from busway.testing.server import Server
 from tests.pipeline.jobs import Job, pipeline, wait_for
 

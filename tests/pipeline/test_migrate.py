@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 
-from busway.pipeline import connection
 from busway.pipeline.migrate import (
     COMPARED,
     Migrate,
@@ -24,6 +23,7 @@ from busway.pipeline.migrate import (
     judged,
     paired,
 )
+from busway.remote import connection
 from busway.testing.server import Server
 
 if TYPE_CHECKING:

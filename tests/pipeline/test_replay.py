@@ -17,12 +17,12 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from busway.pipeline import connection
 from busway.pipeline.capture import Capture, CaptureSettings
 from busway.pipeline.lake import Lake
 from busway.pipeline.messages import ORIGINAL_ID
 from busway.pipeline.replay import Replay, ReplayError, Selection
 from busway.pipeline.target import TargetError
+from busway.remote import connection
 from busway.testing.server import Server
 
 if TYPE_CHECKING:

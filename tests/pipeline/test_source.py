@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from busway.pipeline import connection
 from busway.pipeline.journal import Journal
+from busway.remote import connection
 from busway.testing.server import Server
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 
-from busway.pipeline import connection, triage
-from busway.pipeline.connection import Credentials
+from busway.pipeline import triage
 from busway.pipeline.curate import curate
 from busway.pipeline.lake import Lake
 from busway.pipeline.line import RefusedError
@@ -24,6 +23,8 @@ from busway.pipeline.messages import ORIGINAL_ID
 from busway.pipeline.tables import EVENTS
 from busway.pipeline.target import TargetError
 from busway.pipeline.triage import Notes, Triage, TriageError
+from busway.remote import connection
+from busway.remote.connection import Credentials
 from busway.testing.server import Server
 from tests.pipeline.stories import Story
 

@@ -74,7 +74,9 @@ async def answer(call: Call) -> web.StreamResponse:
     except JournalAheadError as ahead:
         facts = {"partition": ahead.partition, "asked": ahead.asked, "next": ahead.next_offset}
         return _told(400, "ahead", ahead, facts)
-    except (StoreUnavailable, PipelineMissingError, JournalError) as error:
+    except PipelineMissingError as error:
+        return _told(501, "not-installed", error, {})  # nobody should wait for that
+    except (StoreUnavailable, JournalError) as error:
         return _told(503, "busy", error, {})
     except BusError as error:
         if error.kind.status == 404:

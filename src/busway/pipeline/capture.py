@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from busway.pipeline.connection import Credentials
 from busway.pipeline.journal import Heads, Journal
 from busway.pipeline.lake import Lake, Table
 from busway.pipeline.offsets import Offset
 from busway.pipeline.tables import EVENTS
+from busway.remote.connection import Credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ import typer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from busway.pipeline.connection import Credentials
+    from busway.remote.connection import Credentials
 
 VARIABLE = "BUSWAY_CONNECTION_STRING"
 FAILED = 1
@@ -58,7 +58,7 @@ Json = Annotated[bool, typer.Option("--json", help="The summary as one JSON obje
 
 
 def credentials_of(connection_string: str | None, http_endpoint: str | None) -> Credentials:
-    from busway.pipeline import connection
+    from busway.remote import connection
 
     if connection_string is not None:
         # Spark's processes are started from this one and look for it there.
@@ -137,12 +137,12 @@ def known(error: BaseException) -> str | None:
     ours is the reason.
     """
     from busway.pipeline.capture import CheckpointError
-    from busway.pipeline.connection import ConnectionStringError
     from busway.pipeline.curate import NothingCapturedError
     from busway.pipeline.export import ExportError
     from busway.pipeline.journal import JournalError
     from busway.pipeline.lake import ConflictError
     from busway.pipeline.options import OptionError
+    from busway.remote.connection import ConnectionStringError
 
     ours = (
         CheckpointError,

@@ -35,9 +35,9 @@ from busway.amqp.types import Array, Int, Symbol
 from busway.broker.dead_letters import DESCRIPTION, REASON
 from busway.broker.journal_columns import text_of as property_text
 from busway.model.partitioning import message_id_text
-from busway.pipeline.connection import Pass
 from busway.pipeline.line import Line, RefusedError
 from busway.pipeline.messages import ORIGINAL_ID, hashed
+from busway.remote.connection import Pass
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
-from busway.pipeline import connection, java
+from busway.pipeline import java
+from busway.remote import connection
 
 PACKAGES = {
     "pyspark": "runs the jobs",

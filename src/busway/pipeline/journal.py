@@ -19,8 +19,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from busway.pipeline.connection import Pass
 from busway.pipeline.offsets import Offset, Span
+from busway.remote.connection import Pass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,7 +36,7 @@ from busway.amqp.sections import (
     walk_sections,
 )
 from busway.model.errors import SERVER_BUSY_CONDITION, TIMEOUT
-from busway.pipeline.connection import Pass
+from busway.remote.connection import Pass
 
 log = logging.getLogger(__name__)
 

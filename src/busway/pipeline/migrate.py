@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from busway.pipeline.connection import Credentials, Pass
 from busway.pipeline.journal import Journal, JournalError, NotCapturedError
+from busway.remote.connection import Credentials, Pass
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -16,9 +16,9 @@ from datetime import UTC, datetime, timedelta
 
 from busway.model.journal import BY_NAME, COLUMNS, JournalEvent
 from busway.model.names import SUBSCRIPTIONS_NODE
-from busway.pipeline import connection
-from busway.pipeline.connection import Credentials, Pass
 from busway.pipeline.offsets import Offset, OffsetError
+from busway.remote import connection
+from busway.remote.connection import Credentials, Pass
 
 TRUE_WORDS = {"true": True, "false": False}
 _RELATIVE = re.compile(r"-(\d+)\s*(s|m|h|d)$")

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Rejected
-from busway.pipeline.connection import Pass
 from busway.pipeline.line import RETRYABLE, BrokenError, Line, RefusedError, text_of
+from busway.remote.connection import Pass
 
 log = logging.getLogger(__name__)
 

@@ -44,11 +44,11 @@ from pyspark.sql.types import (
 
 from busway.amqp import types as amqp
 from busway.pipeline import target
-from busway.pipeline.connection import Pass
 from busway.pipeline.messages import MessageError, encode, hashed, timestamp
 from busway.pipeline.options import OptionError, WriteOptions
 from busway.pipeline.sender import Sender
 from busway.pipeline.tables import EVENTS
+from busway.remote.connection import Pass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -42,7 +42,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway.pipeline.connection import Pass
 from busway.pipeline.journal import GapError, Heads, Journal
 from busway.pipeline.offsets import Offset, Span, grouped, spans
 from busway.pipeline.options import (
@@ -54,6 +53,7 @@ from busway.pipeline.options import (
 )
 from busway.pipeline.schema import arrow_schema, spark_schema
 from busway.pipeline.sink import BatchWriter, StreamWriter, prepare
+from busway.remote.connection import Pass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
 from busway.model.durations import parse_iso
-from busway.pipeline.connection import Pass
+from busway.remote.connection import Pass
 
 log = logging.getLogger(__name__)
 

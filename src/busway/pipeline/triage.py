@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from busway.model.names import SUBSCRIPTIONS_NODE
 from busway.pipeline import target
-from busway.pipeline.connection import Credentials
 from busway.pipeline.dead_letters import DeadLetter, DeadLetterQueue, Taken, copy_of, new_id
 from busway.pipeline.sender import Sender
+from busway.remote.connection import Credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,17 +6,13 @@ import http.client
 import json
 import re
 import ssl
-import time
 from typing import Any
-from urllib.parse import urlsplit
 
-from busway.gateway import auth
+from busway.remote import connection
+from busway.remote.connection import ConnectionStringError
 
 TOKEN_LIVES_S = 300
 ANSWER_S = 30.0
-PLAIN_PORT = 5672
-TLS_PORT = 5671
-"""Where a connection string without a port means; every port of a server speaks HTTP."""
 
 
 class RemoteError(Exception):
@@ -27,28 +23,15 @@ class RemoteServer:
     """Signs requests with the key of its connection string. Raises `RemoteError`."""
 
     def __init__(self, connection_string: str) -> None:
-        fields = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (part.partition("=") for part in connection_string.split(";"))
-        }
         try:
-            endpoint = urlsplit(fields["endpoint"])
-            self._rule = fields["sharedaccesskeyname"]
-            self._key = fields["sharedaccesskey"]
-            self._host, port = endpoint.hostname or "", endpoint.port
-        except (KeyError, ValueError):
-            self._host = ""
-        if not self._host:
-            raise RemoteError(
-                "The connection string is not one. It is the line that 'busway serve' prints: "
-                "Endpoint=sb://...;SharedAccessKeyName=...;SharedAccessKey=..."
-            )
-        self._plain = fields.get("usedevelopmentemulator", "").lower() == "true"
-        self._port = port or (PLAIN_PORT if self._plain else TLS_PORT)
+            self._credentials = connection.read(connection_string)
+        except ConnectionStringError as error:
+            raise RemoteError(str(error)) from error
+        self._endpoint = self._credentials.endpoint
 
     @property
     def address(self) -> str:
-        return f"{self._host}:{self._port}"
+        return f"{self._endpoint.host}:{self._endpoint.port}"
 
     def get(self, path: str) -> Any:
         return self._call("GET", path, None)
@@ -57,10 +40,10 @@ class RemoteServer:
         return self._call("POST", path, json.dumps(body))
 
     def _call(self, method: str, path: str, body: str | None) -> Any:
-        connection = self._connection()
+        line = self._connection()
         try:
-            connection.request(method, path, body, {"Authorization": self.token()})
-            reply = connection.getresponse()
+            line.request(method, path, body, {"Authorization": self.token()})
+            reply = line.getresponse()
             data = reply.read()
         except ssl.SSLCertVerificationError as error:
             raise RemoteError(
@@ -76,7 +59,7 @@ class RemoteServer:
             what = str(error) or type(error).__name__
             raise RemoteError(f"The server at {self.address} cannot be asked: {what}.") from error
         finally:
-            connection.close()
+            line.close()
         if reply.status != http.client.OK:
             raise RemoteError(self._refused(reply.status, data.decode(errors="replace")))
         try:
@@ -87,17 +70,16 @@ class RemoteServer:
             ) from error
 
     def _connection(self) -> http.client.HTTPConnection:
-        if self._plain:
-            return http.client.HTTPConnection(self._host, self._port, timeout=ANSWER_S)
-        context = ssl.create_default_context()
+        endpoint = self._endpoint
+        if not endpoint.tls:
+            return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=ANSWER_S)
         return http.client.HTTPSConnection(
-            self._host, self._port, timeout=ANSWER_S, context=context
+            endpoint.host, endpoint.port, timeout=ANSWER_S, context=ssl.create_default_context()
         )
 
     def token(self, entity: str = "", lasts_s: int = TOKEN_LIVES_S) -> str:
         """For everything, or for one entity and what is below it."""
-        resource = f"sb://{self._host}/{entity}"
-        return auth.write(resource, self._rule, self._key, int(time.time()) + lasts_s)
+        return self._credentials.pass_for(entity, lasts_s).token
 
     def _refused(self, status: int, body: str) -> str:
         detail = re.search(r"<Detail>(.*?)</Detail>", body, re.DOTALL)
@@ -105,7 +87,7 @@ class RemoteServer:
         text = text.partition(" TrackingId:")[0].replace("&lt;", "<").replace("&gt;", ">")
         if status == http.client.UNAUTHORIZED:
             return (
-                f"The server at {self.address} does not accept the key of '{self._rule}', or that "
-                f"rule may not manage. It says: {text}"
+                f"The server at {self.address} does not accept the key of "
+                f"'{self._credentials.rule}', or that rule may not manage. It says: {text}"
             )
         return text

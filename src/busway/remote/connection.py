@@ -1,7 +1,7 @@
-"""How the pipeline reaches a broker: a connection string in, signed requests out.
+"""How commands and jobs reach a broker: a connection string in, signed requests out.
 
-The key stays in the process that was given it. What travels to Spark's executors is a `Pass`: a
-signature for one entity that runs out (`Credentials.pass_for`).
+The key stays in the process that was given it. What travels to others, as to Spark's executors, is
+a `Pass`: a signature for one entity that runs out (`Credentials.pass_for`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote, quote_plus, urlsplit
+from urllib.parse import urlsplit
 
-from busway.gateway.auth import sign
+from busway.gateway import auth
 
 VARIABLE = "BUSWAY_CONNECTION_STRING"
 PASS_LIFE_S = 24 * 3600
 HTTP_PORT, HTTPS_PORT = 80, 443
+PLAIN_PORT, TLS_PORT = 5672, 5671
+"""What a connection string without a port means; every port of a server speaks HTTP (D-32)."""
 
 
 class ConnectionStringError(Exception):
@@ -50,12 +52,9 @@ class Credentials:
 
     def pass_for(self, entity: str, life_s: int = PASS_LIFE_S) -> Pass:
         """For an entity and all below it; empty for the whole namespace."""
-        path = quote(entity, safe="/")
-        resource = quote_plus(f"sb://{self.endpoint.host}/{path}".rstrip("/"))
-        expiry = str(int(time.time()) + life_s)
-        signature = quote_plus(sign(resource, expiry, self.key))
-        token = f"sr={resource}&sig={signature}&se={expiry}&skn={quote_plus(self.rule)}"
-        return Pass(self.endpoint, f"SharedAccessSignature {token}")
+        resource = f"sb://{self.endpoint.host}/{entity}"
+        token = auth.write(resource, self.rule, self.key, int(time.time()) + life_s)
+        return Pass(self.endpoint, token)
 
 
 def read(text: str, http_endpoint: str | None = None) -> Credentials:
@@ -76,27 +75,33 @@ def read(text: str, http_endpoint: str | None = None) -> Credentials:
     ]
     if missing:
         raise ConnectionStringError(
-            f"The connection string has no {missing[0]}. It looks like 'Endpoint=sb://localhost;"
-            "SharedAccessKeyName=...;SharedAccessKey=...', and the broker prints it when it starts."
+            f"The connection string is not one: it has no {missing[0]}. It is the line that "
+            "'busway serve' prints: Endpoint=sb://...;SharedAccessKeyName=...;SharedAccessKey=..."
         )
     plain = parts.get("usedevelopmentemulator", "").lower() == "true"
-    endpoint = _endpoint(http_endpoint or parts["endpoint"], tls=not plain)
+    endpoint = _endpoint(parts["endpoint"], PLAIN_PORT if plain else TLS_PORT, tls=not plain)
+    if endpoint is None:
+        raise ConnectionStringError(
+            "The connection string is not one: its Endpoint names no host. It is like "
+            "Endpoint=sb://localhost:5672."
+        )
+    if http_endpoint is not None:
+        tls = http_endpoint.lower().startswith("https:")
+        endpoint = _endpoint(http_endpoint, HTTPS_PORT if tls else HTTP_PORT, tls=tls)
+        if endpoint is None:
+            raise ConnectionStringError(
+                f"'{http_endpoint}' is no endpoint. Write for example http://localhost:5300."
+            )
     return Credentials(endpoint, parts["sharedaccesskeyname"], parts["sharedaccesskey"])
 
 
-def _endpoint(text: str, *, tls: bool) -> Endpoint:
+def _endpoint(text: str, usual_port: int, *, tls: bool) -> Endpoint | None:
     try:
         parsed = urlsplit(text if "://" in text else f"//{text}")
         host, port = parsed.hostname, parsed.port
     except ValueError:
-        host, port = None, None
-    if not host:
-        raise ConnectionStringError(
-            f"'{text}' is no endpoint. Write for example http://localhost:5300."
-        )
-    if parsed.scheme in ("http", "https"):
-        tls = parsed.scheme == "https"
-    return Endpoint(host, port or (HTTPS_PORT if tls else HTTP_PORT), tls)
+        return None
+    return Endpoint(host, port or usual_port, tls) if host else None
 
 
 def found(source: str | None, environ: Mapping[str, str] | None = None) -> str:
