@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from busway.broker.journal_columns import Columns, needs_messages, to_columns
+from busway.broker.journal_columns import Columns, fields_for, to_columns
 from busway.model.entities import Entity
 from busway.model.journal import COLUMNS, Column, epoch_of
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -205,14 +205,14 @@ class EntityJournal:
         self._checked(partition, first, head)
         if stop > head.next_offset:
             raise JournalAheadError(self._entity.path, partition, stop, head.next_offset)
-        bodies = needs_messages(columns)
+        fields = fields_for(columns)
         while first < stop:
-            rows = handle.read(key, first, stop, bodies=bodies)
-            if not rows:
+            page = handle.read(key, first, stop, fields)
+            if not page:
                 self._checked(partition, first, self._head(partition))
                 raise EpochDiffersError(self._entity.path, self.epoch, "gone")
-            first += len(rows)
-            yield to_columns(self._entity, partition, rows, columns)
+            first += len(page)
+            yield to_columns(self._entity, partition, page, columns)
 
     # The parts.
 

@@ -33,7 +33,7 @@ from busway.amqp.sections import (
 )
 from busway.amqp.types import Array, Int, Symbol
 from busway.broker.dead_letters import DESCRIPTION, REASON
-from busway.broker.journal_columns import text_of as property_text
+from busway.broker.journal_properties import text_of as property_text
 from busway.model.partitioning import message_id_text
 from busway.pipeline.line import Line, RefusedError
 from busway.pipeline.messages import ORIGINAL_ID, hashed
