@@ -2,10 +2,10 @@
 
     python bench/journal_read.py [--messages N] [--rounds N]
 
-Two journals of messages of 1 KiB with a few properties: one has arrivals only, the other whole lives
-(enqueued, delivered, completed). Each is read with all columns, without bodies, and with three
-columns that need no message. CPU is that of this process, the kernel's part included; wall time
-would measure the neighbours. The best round counts.
+Two journals of messages of 1 KiB with a few properties: one has arrivals only, the other whole
+lives (enqueued, delivered, completed). Each is read with all columns, without bodies, and with
+three columns that need no message. CPU is that of this process, the kernel's part included; wall
+time would measure the neighbours. The best round counts.
 """
 
 from __future__ import annotations

@@ -32,9 +32,10 @@ def read_messages(
 ) -> Parts:
     """The parts of messages from properties to footer; None stands for no message.
 
-    `places` are those of fields in the properties section (section 3.2.4). A field that is no string
-    is made one by `text_of`. The body of several data sections is all of them together. A value that
-    is a string or a binary is told as it is, any other value, and sequences, as they are encoded.
+    `places` are those of fields in the properties section (section 3.2.4). A field that is no
+    string is made one by `text_of`. The body of several data sections is all of them together. A
+    value that is a string or a binary is told as it is, any other value, and sequences, as they are
+    encoded.
     """
     count = len(bares)
     parts = Parts(

@@ -98,8 +98,8 @@ class Sections:
 
 @dataclass(slots=True)
 class Parts:
-    """What many messages say, part by part, as `codec.read_messages` finds it. Each list has a value
-    for each message, None for what it does not have."""
+    """What many messages say, part by part, as `codec.read_messages` finds it. Each list has a
+    value for each message, None for what it does not have."""
 
     fields: list[list[Any]]
     """Of the properties section, for each place that was asked for: texts."""
@@ -210,7 +210,7 @@ def read_annotations(encoded: bytes) -> dict[str, Any]:
 
 
 def read_annotation(encoded: bytes, key: bytes) -> Any:
-    """One of them, None if it is not there: the others are not decoded, and need not be readable."""
+    """One of them; None if it is not there. The others are not decoded, nor need they be good."""
     found, offset, end = None, 0, len(encoded)
     while offset < end:
         name, value, offset = _pair(encoded, offset, end)

@@ -128,7 +128,7 @@ def _destinations(page: JournalPage) -> Sequence[str | None]:
 HEX_DIGITS = 32
 TEXT_OF_UUID = 36
 TOKEN_OCTETS = (3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15)
-"""A lock token is stored as .NET writes a GUID: the first three numbers with the low octet first."""
+"""A lock token is stored as .NET writes a GUID: low octets of its first three numbers first."""
 TOKEN_PLACES = tuple(
     place + (place >= 8) + (place >= 12) + (place >= 16) + (place >= 20)
     for place in range(HEX_DIGITS)

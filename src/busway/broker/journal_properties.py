@@ -1,7 +1,7 @@
 """Application properties as readers of journals see them: as texts, and as JSON with their types.
 
-Both come from one look at a value: a scan does this for every property of every message, and most of
-its time would go here.
+Both come from one look at a value: a scan does this for every property of every message, and much
+of its time goes here.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def property_columns(
     typed: list[str | None] = [None] * len(there)
     names, texts, starts = maps.names, maps.texts, maps.starts
     for index, properties in enumerate(user):
-        if changes is not None and changes[index] is not None:
-            properties = {**(properties or {}), **decode_value(changes[index])[0]}
+        changed = None if changes is None else changes[index]
+        if changed is not None:
+            properties = {**(properties or {}), **decode_value(changed)[0]}
         starts.append(None if there[index] is None else len(names))
         if not properties:
             continue

@@ -164,11 +164,13 @@ def _record(
 def _field_of(field: str) -> Callable[[JournalRow], Any]:
     if field == BARE:
         return attrgetter(BARE)
-    value_of = attrgetter(f"record.{field}" if field in OF_RECORD else f"record.content.{field}")
-    present = (lambda value: value or None) if field in ZERO_IS_NONE else (lambda value: value)
-    if field in OF_RECORD:
-        return lambda row: present(value_of(row))
-    return lambda row: None if row.record.content is None else present(value_of(row))
+
+    def value_of(row: JournalRow) -> Any:
+        source = row.record if field in OF_RECORD else row.record.content
+        value = None if source is None else getattr(source, field)
+        return value or None if field in ZERO_IS_NONE else value
+
+    return value_of
 
 
 _FIELD_OF: Final = {field: _field_of(field) for field in FIELDS}
