@@ -55,16 +55,23 @@ class Shelves:
     def owner(self, partition: int) -> Owner:
         return self.owners[self.queue.placement[partition]]
 
-    def write(self, partition: int, count: int, size: int = 36, first: int = 0) -> None:
+    def write(
+        self,
+        partition: int,
+        count: int,
+        size: int = 36,
+        first: int = 0,
+        bare: bytes | None = None,
+    ) -> None:
         """Rows of 100 bytes each, unless `size` says otherwise."""
         rows, bodies = [], []
         for offset in range(first, first + count):
             self._bodies += 1
-            bare = message(f"{partition}-{offset}").bare
+            body = bare or message(f"{partition}-{offset}").bare
             carried = content(self._bodies, size)
             row = record(offset, JournalEvent.ENQUEUED, content=carried)
             rows.append(row._replace(slot=partition + 1))
-            bodies.append((self._bodies, bare))
+            bodies.append((self._bodies, body))
         head = JournalHead(0, first + count, 0, 1_000, 1_000 + first + count - 1)
         self.owner(partition).commit(
             journal=rows, bodies=bodies, journal_heads={partition + 1: head}
