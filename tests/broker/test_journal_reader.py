@@ -155,6 +155,14 @@ class TestPlanning:
         total = sum(shelves.journal.plan({}, rows=rows).values())
         assert 0 < total <= rows
 
+    def test_without_a_limit_of_bytes_no_row_is_looked_at(self, shelves: Shelves) -> None:
+        """A plan costs the same however long the journal is."""
+        shelves.write(0, 3)
+        head = JournalHead(0, 50_000_000, 0, 1_000, 9_000)
+        shelves.owner(0).commit(journal_heads={1: head})
+        assert shelves.journal.plan({}) == {0: 50_000_000, 1: 0, 2: 0}
+        assert shelves.journal.plan({}, rows=200_000) == {0: 200_000, 1: 0, 2: 0}
+
     def test_bytes(self, shelves: Shelves) -> None:
         for partition in range(3):
             shelves.write(partition, 50)
