@@ -19,8 +19,8 @@ from busway.broker.journal_arrow import arrow_schema
 from busway.broker.journal_reader import EpochDiffersError, JournalGapError
 from busway.model.entities import Queue
 from busway.model.journal import COLUMNS, columns_named
-from busway.runtime.journal_readers import JournalReaders
-from busway.runtime.journal_workers import CHUNK_BYTES, Workers
+from busway.runtime.journal_readers import CHUNK_BYTES, JournalReaders
+from busway.runtime.journal_workers import Workers
 from busway.store.base import Counters, StoreUnavailable, SubQueueKey, SubQueueKind
 from busway.store.journal import JournalHead, JournalHold
 from busway.store.memory import MemoryDisk, MemoryStore
@@ -102,7 +102,7 @@ async def test_a_worker_that_dies_is_replaced(shelves: Shelves, readers: Journal
     await readers.heads(shelves.queue)
     (worker,) = readers.workers.running
     worker.kill()
-    await worker.process.wait()
+    await worker.wait()
     assert (await readers.heads(shelves.queue))[0].head.next_offset == 5
 
 
@@ -111,7 +111,7 @@ async def test_a_worker_that_dies_with_a_question_is_told_of(
 ) -> None:
     await readers.heads(shelves.queue)
     (worker,) = readers.workers.running
-    os.kill(worker.process.pid, signal.SIGSTOP)  # it takes the question and does not answer
+    os.kill(worker.pid, signal.SIGSTOP)  # it takes the question and does not answer
     asked = asyncio.create_task(readers.heads(shelves.queue))
     await asyncio.sleep(0)
     worker.kill()
@@ -126,7 +126,7 @@ async def test_who_gives_up_in_the_middle_gets_nobody_elses_answer(
     shelves.write(0, 5)
     await readers.heads(shelves.queue)
     (worker,) = readers.workers.running
-    os.kill(worker.process.pid, signal.SIGSTOP)
+    os.kill(worker.pid, signal.SIGSTOP)
     asked = asyncio.create_task(readers.at(shelves.queue, 0))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -138,8 +138,8 @@ async def test_who_gives_up_in_the_middle_gets_nobody_elses_answer(
 def stop(readers: JournalReaders) -> int:
     """Make the only worker take its next question and not answer; its process."""
     (worker,) = readers.workers.running
-    os.kill(worker.process.pid, signal.SIGSTOP)
-    return worker.process.pid
+    os.kill(worker.pid, signal.SIGSTOP)
+    return worker.pid
 
 
 async def test_a_question_that_waits_starts_another_worker(
@@ -167,7 +167,7 @@ async def test_there_are_never_more_workers_than_allowed(shelves: Shelves, tmp_p
     assert len(readers.workers.running) == 1
     os.kill(pid, signal.SIGCONT)
     assert [len(heads) for heads in await asyncio.gather(*asked)] == [3, 3, 3]
-    assert [worker.process.pid for worker in readers.workers.running] == [pid]
+    assert [worker.pid for worker in readers.workers.running] == [pid]
     await readers.close()
 
 
@@ -193,7 +193,7 @@ async def test_a_worker_that_has_nothing_to_do_is_ended(shelves: Shelves, tmp_pa
     readers = JournalReaders(sources, Workers(idle_s=0.0))
     await readers.heads(shelves.queue)
     (worker,) = readers.workers.running
-    assert await asyncio.wait_for(worker.process.wait(), DEADLINE_S) == 0
+    await asyncio.wait_for(worker.wait(), DEADLINE_S)
     assert readers.workers.running == []
     assert len(await readers.heads(shelves.queue)) == 3
     await readers.close()
@@ -205,10 +205,10 @@ async def test_workers_run_when_nobody_else_wants_to(
 ) -> None:
     await readers.heads(shelves.queue)
     (worker,) = readers.workers.running
-    assert os.sched_getscheduler(worker.process.pid) == os.SCHED_IDLE
-    assert os.getpriority(os.PRIO_PROCESS, worker.process.pid) == 19
-    assert os.getsid(worker.process.pid) == os.getsid(0)
-    assert os.getpgid(worker.process.pid) == worker.process.pid  # a Ctrl-C is not for it
+    assert os.sched_getscheduler(worker.pid) == os.SCHED_IDLE
+    assert os.getpriority(os.PRIO_PROCESS, worker.pid) == 19
+    assert os.getsid(worker.pid) == os.getsid(0)
+    assert os.getpgid(worker.pid) == worker.pid  # a Ctrl-C is not for it
 
 
 async def test_a_large_batch_comes_in_small_chunks(
@@ -260,12 +260,12 @@ PARENT = """
 import asyncio, sys, os
 from pathlib import Path
 from busway.model.entities import Queue
-from busway.runtime.journal_readers import JournalReaders
-from busway.runtime.journal_workers import CHUNK_BYTES, Workers
+from busway.runtime.journal_readers import CHUNK_BYTES, JournalReaders
+from busway.runtime.journal_workers import Workers
 async def main():
     readers = JournalReaders({"a": Path(sys.argv[1])})
     await readers.heads(Queue(path="q", incarnation=1, placement=("a",)))
-    print(readers.workers.running[0].process.pid, flush=True)
+    print(readers.workers.running[0].pid, flush=True)
     os.kill(os.getpid(), 9)
 asyncio.run(main())
 """

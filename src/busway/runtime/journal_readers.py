@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from busway.model.entities import Entity
-from busway.runtime.journal_workers import CHUNK_BYTES, Answer, Workers
+from busway.runtime.journal_workers import Answer, Workers
 from busway.store.journal import JournalHandle, JournalHold
 
 if TYPE_CHECKING:
     from busway.broker.journal_reader import PartitionHead
 
+CHUNK_BYTES = 256 * 1024
+"""As much as a loop reads of a pipe at once, and no more is written at once."""
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Ends an Arrow IPC stream."""
 

@@ -4,8 +4,8 @@ The first is started by the first question, one more whenever a question waits w
 busy, up to the number of cores. A question waits its turn, whoever asks it, so that no reader waits
 for all that another one wants. A process that has nothing to do for a while is ended.
 
-An answer has two parts: an outcome, which is pickled, and octets, which are not. Those are received
-in pieces, as they come, so that the loop is never held up by a long one.
+An answer has two parts: an outcome, which is pickled, and octets, which are not. Those are kept in
+the pieces in which the loop gets them, so that it is never held up by a long answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pickle
 import struct
 import sys
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from busway.runtime import background
 from busway.store.base import StoreUnavailable
@@ -27,8 +27,6 @@ WORKERS_MAX = 4
 IDLE_S = 60.0
 """A start costs half a second of a core, an idle process about 80 MB."""
 GOODBYE_S = 2.0
-CHUNK_BYTES = 128 * 1024
-
 LENGTH = struct.Struct(">I")
 """In front of every request."""
 LENGTHS = struct.Struct(">IQ")
@@ -47,62 +45,123 @@ class Answer(NamedTuple):
     chunks: list[bytes]
 
 
-class Worker:
-    """One process, which takes one question at a time."""
+class WorkerEndedError(Exception):
+    """A process is gone, with a question or before one."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+
+class Worker(asyncio.SubprocessProtocol):
+    """One process, which takes one question at a time.
+
+    What comes from it is kept as the loop read it, without another copy: nothing comes unasked, and
+    an answer is a batch at most.
+    """
+
+    def __init__(self) -> None:
         self.retirement: asyncio.TimerHandle | None = None
         """While it has nothing to do."""
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked: asyncio.Future[Answer] | None = None
+        self._begin = bytearray()
+        """Of an answer, until its outcome is there."""
+        self._answer: Answer | None = None
+        self._left = 0
+        """Octets that the answer still lacks."""
 
     @classmethod
     async def start(cls) -> Worker:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            PROGRAM,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=CHUNK_BYTES,
-        )
-        return cls(process)
+        loop = asyncio.get_running_loop()
+        command = (sys.executable, "-c", PROGRAM)
+        _, worker = await loop.subprocess_exec(cls, *command, stderr=None)
+        return worker
+
+    @property
+    def pid(self) -> int:
+        assert self._transport is not None
+        return self._transport.get_pid()
 
     @property
     def is_running(self) -> bool:
-        return self.process.returncode is None
+        return not self._exited.done()
 
     async def ask(self, request: bytes) -> Answer:
-        """Raises `IncompleteReadError` or `ConnectionError` if it ends meanwhile."""
-        requests, answers = self.process.stdin, self.process.stdout
-        assert requests is not None
-        assert answers is not None
-        requests.write(LENGTH.pack(len(request)) + request)
-        await requests.drain()
-        length, left = LENGTHS.unpack(await answers.readexactly(LENGTHS.size))
-        outcome = pickle.loads(await answers.readexactly(length))
-        chunks: list[bytes] = []
-        while left:
-            chunk = await answers.read(min(left, CHUNK_BYTES))
-            if not chunk:
-                raise asyncio.IncompleteReadError(b"", left)
-            chunks.append(chunk)
-            left -= len(chunk)
-        return Answer(outcome, chunks)
+        """Raises `WorkerEndedError`."""
+        assert self._asked is None
+        if not self.is_running:
+            raise WorkerEndedError
+        self._asked = asyncio.get_running_loop().create_future()
+        self._requests.write(LENGTH.pack(len(request)) + request)
+        return await self._asked
+
+    @property
+    def _requests(self) -> asyncio.WriteTransport:
+        assert self._transport is not None
+        return cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
 
     def kill(self) -> None:
         if self.is_running:
-            self.process.kill()
+            assert self._transport is not None
+            self._transport.kill()
+
+    async def wait(self) -> None:
+        """Until it has ended, as it does with its input."""
+        await asyncio.shield(self._exited)
 
     async def end(self) -> None:
-        """It ends with its input."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        if self.is_running:
+            self._requests.close()
         try:
-            await asyncio.wait_for(self.process.wait(), GOODBYE_S)
+            await asyncio.wait_for(self.wait(), GOODBYE_S)
         except TimeoutError:
             log.warning("a process that reads journals does not end; it is killed")
-            self.process.kill()
-            await self.process.wait()
+            self.kill()
+            await self.wait()
+
+    # What the loop tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if self._answer is None:
+            self._begin += data
+            data = self._begun()
+        if self._answer is None:
+            return
+        if data:
+            self._answer.chunks.append(data)
+            self._left -= len(data)
+        if not self._left:
+            answer, self._answer = self._answer, None
+            asked, self._asked = self._asked, None
+            if asked is not None and not asked.done():
+                asked.set_result(answer)
+
+    def _begun(self) -> bytes:
+        """Take the outcome, if it is there; what follows it."""
+        if len(self._begin) < LENGTHS.size:
+            return b""
+        length, octets = LENGTHS.unpack_from(self._begin)
+        end = LENGTHS.size + length
+        if len(self._begin) < end:
+            return b""
+        self._answer = Answer(pickle.loads(self._begin[LENGTHS.size : end]), [])
+        self._left = octets
+        rest = bytes(self._begin[end:])
+        self._begin.clear()
+        return rest
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._fail()
+
+    def process_exited(self) -> None:
+        if not self._exited.done():
+            self._exited.set_result(None)
+        self._fail()
+
+    def _fail(self) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_exception(WorkerEndedError())
 
 
 class Workers:
@@ -123,7 +182,7 @@ class Workers:
         worker = await self._take()
         try:
             answer = await worker.ask(request)
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
+        except WorkerEndedError as error:
             self._forget(worker)
             raise StoreUnavailable(
                 "the process that reads journals ended; ask again, another one is started"
