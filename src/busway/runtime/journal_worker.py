@@ -20,7 +20,8 @@ from typing import Any, BinaryIO
 
 from busway.broker.journal_arrow import PipelineMissingError, arrow_schema, to_arrow
 from busway.broker.journal_reader import EntityJournal, JournalError
-from busway.model.journal import columns_named
+from busway.model.journal import COLUMNS, columns_named
+from busway.runtime.background import go_last
 from busway.runtime.journal_readers import Ask
 from busway.runtime.journal_workers import LENGTH, LENGTHS
 from busway.store.base import StoreError
@@ -111,6 +112,9 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 def main() -> None:
     answers = sys.stdout.buffer
     _widen(answers)
+    with contextlib.suppress(PipelineMissingError):  # who asks for rows is told
+        arrow_schema(COLUMNS)  # imports, before this process stands behind all others
+    go_last()
     serve(sys.stdin.buffer, answers)
 
 

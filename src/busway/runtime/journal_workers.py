@@ -33,7 +33,7 @@ LENGTHS = struct.Struct(">IQ")
 """In front of every answer: of the outcome, and of the octets behind it."""
 
 PROGRAM = (
-    "from busway.runtime.background import go_last; go_last();"
+    "from busway.runtime.background import step_back; step_back();"
     " from busway.runtime.journal_worker import main; main()"
 )
 """Not `-m`: what is pickled there must be known here by the same name. Importing is work, too, and
