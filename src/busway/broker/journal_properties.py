@@ -85,21 +85,25 @@ def property_columns(
         changed = None if changes is None else changes[index]
         if changed is not None:
             properties = {**(properties or {}), **decode_value(changed)[0]}
-        starts.append(None if there[index] is None else len(names))
+        first = len(names)
+        starts.append(None if there[index] is None else first)
         if not properties:
             continue
-        items = {}
-        for key, value in properties.items():
-            name = key if type(key) is str else str(key)
+        items, only_texts = [], True
+        for name, value in properties.items():
+            if type(name) is not str:
+                name, only_texts = str(name), False
             names.append(name)
             if type(value) is str:
-                texts.append(value)
-                items[name] = f'{quoted_name(name)}:["string",{quoted(value)}]'
+                text: str | None = value
+                form = '["string",' + quoted(value) + "]"
             else:
                 text, form = forms_of(value)
-                texts.append(text)
-                items[name] = f"{quoted_name(name)}:{form}"
-        typed[index] = f"{{{','.join(items.values())}}}"
+            texts.append(text)
+            items.append(quoted_name(name) + ":" + form)
+        if not only_texts:  # 1 and "1" are two keys, and one name
+            items = list(dict(zip(names[first:], items, strict=True)).values())
+        typed[index] = "{" + ",".join(items) + "}"
     return maps, typed
 
 
