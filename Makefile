@@ -23,7 +23,7 @@ PEERS   ?= busway,rabbitmq-quorum
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos chaos-pipeline compliance lock clean
+.PHONY: help setup dev serve test tests browser lint types format bench sim fuzz chaos chaos-pipeline compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -64,13 +64,22 @@ test: lint types tests  ## lint, types and all tests
 
 # More workers than cores, because most tests wait for a server; a file stays with one worker,
 # because its tests share one. The pipeline's come last and one by one: each Spark takes all cores.
-tests: $(VENV)/.dev
+tests: $(VENV)/.dev browser
 ifeq ($(strip $(ARGS)),)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/pipeline
 	$(BIN)/python -m pytest tests/pipeline
 else
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 endif
+
+# Pages are tested in Chromium: from Debian's packages, where there is root to install them.
+browser:
+	@command -v chromedriver >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Chromium for the tests of pages"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+	      --no-install-recommends chromium chromium-driver; } >/dev/null \
+	    || echo "Chromium cannot be installed: the tests of pages cannot run"; \
+	fi
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	$(BIN)/ruff check src tests setup.py
