@@ -28,9 +28,9 @@ def window() -> Iterator[Chrome]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    both = [figures(), figures(entity=HOSTILE)]
+    one, other = figures(), figures(entity=HOSTILE)
     joined = report.Figures(
-        *(sum((getattr(each, name) for each in both), []) for name in report.Figures.__slots__)
+        *(getattr(one, name) + getattr(other, name) for name in report.Figures.__slots__)
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(report.page(joined, NOON, "./lake"), encoding="utf-8")

@@ -188,8 +188,8 @@ def heat(rows: Mapping[int, Points], unit: str) -> str:
                 f"<title>{escape(title)}</title></rect>"
             )
     bottom = len(drawn) * HEAT_ROW
-    for column, text in axis.marks():
-        x = LEFT + (column + 0.5) * cell
+    for place, text in axis.marks():
+        x = LEFT + (place + 0.5) * cell
         parts.append(f'<text class="label{_anchor(x)}" x="{x:.1f}" y="{bottom + 16}">{text}</text>')
     return _svg(WIDTH, bottom + 24, parts, f"{unit} of {len(drawn)} partitions over time")
 
