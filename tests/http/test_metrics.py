@@ -17,7 +17,7 @@ from busway.model.partitioning import partition_of_key
 from busway.store.base import SubQueueKind
 from busway.testing import Server
 from tests.http.asking import Metrics, ask, make, manager, map_of, metrics_of, token_of
-from tests.sdk.conftest import wait_until
+from tests.sdk.conftest import received, wait_until
 
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 STATES = {
@@ -102,14 +102,14 @@ def test_messages_are_counted_in_and_out_and_by_state(
 ) -> None:
     send(client, "busy", 5)
     with client.get_queue_receiver("busy") as receiver:
-        one, two, three, four, five = receiver.receive_messages(5, max_wait_time=10)
+        one, two, three, four, five = received(receiver, 5)
         receiver.complete_message(one)
         receiver.dead_letter_message(two)
         receiver.defer_message(three)
         receiver.abandon_message(four)
         receiver.abandon_message(five)
     with client.get_queue_receiver("busy", receive_mode=DELETE) as receiver:
-        assert len(receiver.receive_messages(1, max_wait_time=10)) == 1
+        received(receiver, 1)
     found = metrics_of(server)
     busy = {"namespace": "busway", "entity": "busy", "subscription": ""}
     assert found.value("busway_messages_in_total", **busy) == 5

@@ -20,6 +20,7 @@ from busway.runtime.certificates import CertificateFolder
 from busway.runtime.journal_readers import JournalReaders
 from busway.runtime.tls import server_context
 from tests.runtime.played import HELLO, FakeClient, Port, read_to_end, until
+from tests.runtime.wire import WAIT_S
 
 pytestmark = pytest.mark.usefixtures("quick_ticks")
 
@@ -195,7 +196,7 @@ async def test_text_is_no_amqp(web: WebPort) -> None:
     await socket.send_str("hello")
     closing = await socket.receive(timeout=5)
     assert (closing.type, closing.data) == (WSMsgType.CLOSE, 1003)
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
 
 
 async def test_a_message_has_a_limit(web: WebPort, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +205,7 @@ async def test_a_message_has_a_limit(web: WebPort, monkeypatch: pytest.MonkeyPat
     await socket.send_bytes(b"x" * 1001)
     closing = await socket.receive(timeout=5)
     assert (closing.type, closing.data) == (WSMsgType.CLOSE, 1009)
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
 
 
 # --- backpressure --------------------------------------------------------------------------------
@@ -251,14 +252,14 @@ async def test_a_connection_that_is_finished_closes_its_websocket(
     assert await socket.receive_bytes(timeout=5) == b"the end"
     closing = await socket.receive(timeout=5)
     assert (closing.type, closing.data) == (WSMsgType.CLOSE, 1000)
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
 
 
 async def test_a_client_may_close(web: WebPort, coat: ssl.SSLContext | None) -> None:
     socket, client = await web.greet_in_websocket(coat)
     await socket.close()
     assert socket.close_code == 1000
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
     await until(lambda: web.listener.connection_count == 0)
 
 
@@ -269,7 +270,7 @@ async def test_a_client_may_vanish(web: WebPort, full: bool) -> None:
     if full:
         await fill(client, socket)
     transport_of(socket).abort()
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
     await until(lambda: web.listener.connection_count == 0)
 
 
@@ -286,14 +287,14 @@ async def test_who_does_not_take_our_last_words_is_cut_off(web: WebPort) -> None
     await fill(client, socket)
     client.finished = True
     client.say(b"the end")
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
 
 
 async def test_a_mistake_ends_its_own_connection_only(web: WebPort) -> None:
     socket, client = await web.greet_in_websocket()
     other_socket, other = await web.greet_in_websocket()
     await socket.send_bytes(b"mistake")
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
     other.say(b"fine")
     assert await other_socket.receive_bytes(timeout=5) == b"fine"
 
@@ -306,7 +307,7 @@ async def test_a_websocket_counts_once(web: WebPort) -> None:
     third, _ = await web.call()
     assert await read_to_end(third) == b""
     await second.close()
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
     await until(lambda: web.listener.connection_count == 1)
     await web.greet()
     await first.close()
@@ -320,7 +321,7 @@ async def test_closing_the_listener_says_goodbye_in_it(web: WebPort) -> None:
     said = await socket.receive_bytes(timeout=5)
     assert said == b"closed: amqp:connection:forced: stopping"
     assert (await socket.receive(timeout=5)).type is WSMsgType.CLOSE
-    await asyncio.wait_for(closing, 10)
+    await asyncio.wait_for(closing, WAIT_S)
     assert client.was_lost.is_set()
     assert web.listener.connection_count == 0
 

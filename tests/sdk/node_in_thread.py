@@ -14,7 +14,7 @@ from busway.runtime.node import Node
 
 T = TypeVar("T")
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class NodeInThread:
