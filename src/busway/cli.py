@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from busway import __version__
 from busway.pipeline import commands as pipeline_commands
+from busway.remote import capture as capture_command
 from busway.remote import commands as remote_commands
 from busway.remote import token as token_command
 
@@ -324,6 +325,7 @@ def version() -> None:
 
 
 remote_commands.add_to(app, Command)
+capture_command.add_to(app, Command)
 token_command.add_to(app, Command)
 pipeline_commands.add_to(app, Command, Group)
 

@@ -320,9 +320,8 @@ class Broker:
         named = ((entity.incarnation, index) for index in range(len(entity.placement)))
         return [self._partitions[name] for name in named if name in self._partitions]
 
-    def partitions_of(self, incarnation: int) -> int | None:
-        entity = self._entities.get(incarnation)
-        return None if entity is None else len(entity.placement)
+    def entity_or_none(self, incarnation: int) -> Entity | None:
+        return self._entities.get(incarnation)
 
     def partition_in(self, slot: int) -> Partition:
         key = self._by_slot[slot].key

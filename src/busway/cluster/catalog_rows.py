@@ -29,6 +29,7 @@ from busway.model.entities import (
     TrueFilter,
 )
 from busway.model.limits import Tier
+from busway.model.retention import OwnLimits
 
 KINDS: dict[str, type[Queue] | type[Topic] | type[Subscription]] = {
     "queue": Queue,
@@ -54,6 +55,8 @@ def description_of(record: Entity | Namespace) -> str:
             value = value.value
         elif isinstance(value, Migration):
             value = [value.source, value.twin, value.status.value, value.captured]
+        elif isinstance(value, OwnLimits):
+            value = value.stated()
         elif each.name == "authorization_rules":
             value = [
                 [
@@ -81,6 +84,8 @@ def entity_of_row(kind: str, path: str, incarnation: int, version: int, descript
     if values.get("migration") is not None:
         source, twin, status, captured = values["migration"]
         values["migration"] = Migration(source, twin, EntityStatus(status), captured)
+    if own_limits := values.pop("capture_limits", None):
+        values["capture_limits"] = OwnLimits(**own_limits)
     entity_class = KINDS[kind]
     if entity_class is not Subscription:
         values["path"] = path

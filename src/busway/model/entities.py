@@ -19,6 +19,7 @@ from busway.model.limits import (
     Tier,
 )
 from busway.model.names import SUBSCRIPTIONS_NODE, name_key
+from busway.model.retention import NO_LIMITS, OwnLimits
 
 
 class EntityStatus(Enum):
@@ -133,6 +134,8 @@ class Queue:
     """Whether its journal is kept: what happens to its messages, in order (D-31)."""
     captured_ms: int = 0
     """Since when, without a break; the catalog writes it."""
+    capture_limits: OwnLimits = NO_LIMITS
+    """How much of its journal is kept, where that is not as the server has it."""
     migration: Migration | None = None
     """While its messages are moved to or from another incarnation of it."""
 
@@ -189,6 +192,7 @@ class Topic:
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     capture: bool = False
     captured_ms: int = 0
+    capture_limits: OwnLimits = NO_LIMITS
 
     entity_type = "Topic"
 
@@ -241,6 +245,7 @@ class Subscription:
     user_metadata: str | None = None
     capture: bool = False
     captured_ms: int = 0
+    capture_limits: OwnLimits = NO_LIMITS
 
     entity_type = "Subscription"
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "_checkpoints"
 """Beside the tables; the underscore keeps readers of folders out."""
-HOLD_LIFE_S = 7 * 24 * 3600
 DEFAULT_EVENTS_PER_TRIGGER = 200_000
 TRIGGER_S = 2
 FIRST_PATIENCE_S = 10.0
@@ -181,7 +180,7 @@ class Capture:
         """Move the hold to what the lake has: Spark's own word for it comes late or never."""
         offset = Offset(heads.epoch, self.in_lake(heads))
         with self._journal() as journal:
-            journal.hold(f"capture-{own_id(self._checkpoint(heads))}", offset, HOLD_LIFE_S)
+            journal.hold(f"capture-{own_id(self._checkpoint(heads))}", offset)
 
     def _checkpoint(self, heads: Heads) -> Path:
         folder = Path(self._lake.folder) / CHECKPOINTS / "capture"

@@ -146,8 +146,9 @@ class Journal:
     def at(self, when: datetime) -> Offset:
         return Offset.from_dict(self._json("GET", "/at", {"time": when.isoformat()}))
 
-    def hold(self, consumer: str, offset: Offset, expires_s: int) -> None:
-        """Keep what is at and after this offset, up to the broker's cap."""
+    def hold(self, consumer: str, offset: Offset, expires_s: int | None = None) -> None:
+        """Keep what is at and after this offset, up to the broker's cap; as long as the broker
+        lets holds last, if it is not said."""
         body = {"offset": offset.to_dict(), "expires_s": expires_s}
         self._json("PUT", f"/consumers/{quote(consumer, safe='')}", body=body)
 

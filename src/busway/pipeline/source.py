@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HOLD_LIFE_S = 7 * 24 * 3600
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -389,4 +388,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _hold(self, offset: Offset) -> None:
         if self._options.consumer is not None:
-            self._journal.hold(self._options.consumer, offset, HOLD_LIFE_S)
+            self._journal.hold(self._options.consumer, offset)

@@ -192,6 +192,7 @@ class Node:
                 gateways=namespaces.gateways,
                 stores=lambda: self.stores,
                 journals=journals,
+                journal_limits=self._configuration.journal,
                 amqp=listener.wire_in_http,
                 allow_faults=self.settings.allow_faults,
                 metrics_open=self.settings.metrics == "open",
