@@ -474,6 +474,7 @@ class TestSurviving:
         database = sqlite3.connect(file, isolation_level=None)
         database.execute("DROP TABLE rules")
         database.execute("DROP TABLE carried_out")
+        database.execute("DROP TABLE declared_access")
         database.execute("PRAGMA user_version = 1")
         database.close()
         again = opened(file)

@@ -28,13 +28,12 @@ from busway.cluster.admission import (
 from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
 from busway.cluster.entity_index import EntityIndex
 from busway.cluster.idleness import Idleness
+from busway.cluster.namespace_access import KeepKeys, NamespaceAccess, named
 from busway.cluster.rule_book import DEFAULT_RULES, NewIdSource, RuleBook
 from busway.cluster.rule_orders import RuleOrder, decode_orders
 from busway.cluster.store_register import StoreRegister, StoreStanding
 from busway.model.access import checked_access_rules
 from busway.model.entities import (
-    ALL_RIGHTS,
-    ROOT_RULE_NAME,
     AuthorizationRule,
     Entity,
     Namespace,
@@ -44,9 +43,8 @@ from busway.model.entities import (
     Topic,
     stands_still,
 )
-from busway.model.errors import ARGUMENT_ERROR, NOT_FOUND, SERVER_BUSY, BusError
-from busway.model.limits import ACCESS_RULES_MAX
-from busway.model.names import SUBSCRIPTIONS_NODE, name_key
+from busway.model.errors import NOT_FOUND, SERVER_BUSY, BusError
+from busway.model.names import SUBSCRIPTIONS_NODE
 from busway.model.partitioning import place
 from busway.model.properties import AnyEntity, check_update, normalise, validate
 
@@ -112,8 +110,7 @@ class Catalog(EntityIndex):
         self._listeners: list[Callable[[Change], None]] = []
         self._untold: list[Change] | None = None
         """While several changes are one commit: what listeners are told once it is done."""
-        self._root_rule: AuthorizationRule | None = None
-        self._with_root_rule = namespace
+        self.access = NamespaceAccess(file, namespace, self._writing)
         self._rules = RuleBook(new_id)
         self._idleness = Idleness()
         self._load()
@@ -499,50 +496,21 @@ class Catalog(EntityIndex):
     @property
     def namespace(self) -> Namespace:
         """With the root rule first, if its key is known."""
-        return self._with_root_rule
+        return self.access.namespace
 
-    def set_root_key(self, key: str, secondary_key: str | None = None) -> None:
+    def set_root_key(
+        self, key: str, secondary_key: str | None = None, keep: KeepKeys | None = None
+    ) -> None:
         """The root rule is not stored here: its key has a file of its own (`root_key.py`)."""
-        self._root_rule = AuthorizationRule(ROOT_RULE_NAME, ALL_RIGHTS, key, secondary_key)
-        self._show_namespace()
-
-    def _show_namespace(self) -> None:
-        rules = self._namespace.authorization_rules
-        if self._root_rule is not None:
-            rules = (self._root_rule, *rules)
-        self._with_root_rule = replace(self._namespace, authorization_rules=rules)
+        self.access.set_root_key(key, secondary_key, keep)
 
     def update_namespace(self, namespace: Namespace, now_ms: int = 0) -> Namespace:
         """New access rules. All else is fixed, and the root rule is left as it is."""
-        old = self._namespace
-        if (namespace.name, namespace.tier, namespace.partitions) != (
-            old.name,
-            old.tier,
-            old.partitions,
-        ):
-            raise BusError(
-                ARGUMENT_ERROR,
-                detail="The name, the tier and the partitions of a namespace cannot be changed.",
-            )
-        others = tuple(
-            rule
-            for rule in namespace.authorization_rules
-            if name_key(rule.name) != name_key(ROOT_RULE_NAME)
-        )
-        kept = checked_access_rules(
-            others, old.authorization_rules, now_ms, room=ACCESS_RULES_MAX - 1
-        )
-        if kept == old.authorization_rules:
-            return self.namespace  # as at every start with the same file
-        changed = replace(old, authorization_rules=kept, updated_ms=now_ms)
-        with self._writing():
-            self._file.write_namespace(changed)
-        self._namespace = changed
-        self._show_namespace()
+        self.access.update(namespace, now_ms)
         return self.namespace
 
     def namespace_rule(self, name: str) -> AuthorizationRule | None:
-        return _named(self.namespace.authorization_rules, name)
+        return self.access.find(name)
 
     def entity_rule(self, path: str, name: str) -> tuple[str, AuthorizationRule] | None:
         """The rule of the entity that `path` names or lies in, with that entity's path (D-34).
@@ -553,7 +521,7 @@ class Catalog(EntityIndex):
         for end in range(len(segments), 0, -1):
             entity = self.find("/".join(segments[:end]))
             if entity is not None:
-                rule = _named(entity.authorization_rules, name)
+                rule = named(entity.authorization_rules, name)
                 return None if rule is None else (entity.path, rule)
         return None
 
@@ -563,7 +531,3 @@ def _captured_ms(old: Entity, new: Entity, now_ms: int) -> int:
     if not new.capture:
         return 0
     return old.captured_ms if old.capture else now_ms
-
-
-def _named(rules: tuple[AuthorizationRule, ...], name: str) -> AuthorizationRule | None:
-    return next((rule for rule in rules if name_key(rule.name) == name_key(name)), None)

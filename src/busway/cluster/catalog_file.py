@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,7 +68,16 @@ CREATE TABLE carried_out (
     PRIMARY KEY (store_id, transaction_id)
 ) WITHOUT ROWID;
 """
-STEPS = (FIRST_SCHEMA, RULES_SCHEMA, ORDERS_SCHEMA)
+DECLARED_SCHEMA = """
+-- What a configuration said of access rules when it was last read, as digests (`declare`).
+CREATE TABLE declared_access (
+    namespace TEXT NOT NULL,
+    name_key TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (namespace, name_key)
+) WITHOUT ROWID;
+"""
+STEPS = (FIRST_SCHEMA, RULES_SCHEMA, ORDERS_SCHEMA, DECLARED_SCHEMA)
 """What makes a file of each format from one of the format before."""
 FORMAT = len(STEPS)
 
@@ -157,6 +166,21 @@ class CatalogFile:
             self._database.execute(
                 "INSERT OR REPLACE INTO namespaces VALUES (?, ?)",
                 (namespace.name, description_of(namespace)),
+            )
+
+    def declared_access(self, namespace: str) -> dict[str, bytes]:
+        rows = self._database.execute(
+            "SELECT name_key, digest FROM declared_access WHERE namespace = ?", (namespace,)
+        )
+        return dict(rows.fetchall())
+
+    def write_declared_access(self, namespace: str, digests: Mapping[str, bytes]) -> None:
+        """These, and no others any more."""
+        with self._transaction():
+            self._database.execute("DELETE FROM declared_access WHERE namespace = ?", (namespace,))
+            self._database.executemany(
+                "INSERT INTO declared_access VALUES (?, ?, ?)",
+                [(namespace, key, digest) for key, digest in digests.items()],
             )
 
     def stores(self) -> list[str]:

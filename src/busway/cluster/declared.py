@@ -69,14 +69,12 @@ def apply(declared: Iterable[Declared], catalog: Catalog, now_ms: int = 0) -> li
 
 
 def apply_access(rules: Iterable[AuthorizationRule], catalog: Catalog, now_ms: int = 0) -> None:
-    """The rules of the file take the place of those of the same name; others are left alone."""
-    there = {name_key(rule.name): rule for rule in catalog.namespace.authorization_rules}
-    wanted = there | {name_key(rule.name): rule for rule in rules}
-    namespace = replace(catalog.namespace, authorization_rules=tuple(wanted.values()))
+    """Rules of the file that are new or say something new; others are left alone."""
     try:
-        catalog.update_namespace(namespace, now_ms)
+        catalog.access.declare(tuple(rules), now_ms)
     except BusError as error:
-        raise ConfigError(f"namespace '{namespace.name}': {error.text}") from error
+        name = catalog.namespace.name
+        raise ConfigError(f"namespace '{name}': {error.text}") from error
 
 
 # --- Before anything is changed ------------------------------------------------------------------
