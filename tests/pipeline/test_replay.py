@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from busway.pipeline.capture import Capture, CaptureSettings
 from busway.pipeline.lake import Lake
-from busway.pipeline.messages import ORIGINAL_ID
+from busway.pipeline.copies import ORIGINAL_ID
 from busway.pipeline.replay import Replay, ReplayError, Selection
 from busway.pipeline.target import TargetError
 from busway.remote import connection

@@ -8,7 +8,6 @@ are milliseconds.
 from __future__ import annotations
 
 import json
-import struct
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,11 +22,9 @@ from busway.amqp.sections import (
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
     DATA,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
     PROPERTIES,
     SECTION_SYMBOLS,
-    unpack_header,
+    sender_front,
 )
 from busway.model.entities import Entity, Subscription
 from busway.model.journal import CARRYING, SCHEMA_VERSION, Column, JournalEvent
@@ -198,23 +195,10 @@ def _typed(value: Any) -> list[Any]:
 
 def raw_message(content: JournalContent, bare: bytes) -> bytes:
     """Header, message annotations and all that follows, as the sender wrote them."""
-    parts = []
-    if content.header or content.ttl_ms is not None:
-        durable, first_acquirer, priority = unpack_header(content.header)
-        fields = [
-            durable,
-            None if priority is None else amqp.UByte(priority),
-            None if content.ttl_ms is None else amqp.UInt(min(content.ttl_ms, 0xFFFFFFFF)),
-            first_acquirer,
-        ]
-        parts.append(encode_value(amqp.Described(amqp.ULong(HEADER), fields)))
-    if content.annotation_items:
-        size = 4 + len(content.annotations)
-        start = struct.pack(
-            ">BBBBII", 0, 0x53, MESSAGE_ANNOTATIONS, 0xD1, size, content.annotation_items
-        )
-        parts += [start, content.annotations]
-    return b"".join([*parts, bare])
+    front = sender_front(
+        content.header, content.ttl_ms, content.annotations, content.annotation_items
+    )
+    return front + bare
 
 
 # --- columns -------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import http.client
 import json
 import logging
 import random
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from urllib.parse import quote, urlencode
 
 from busway.pipeline.offsets import Offset, Span
 from busway.remote.connection import Pass
+from busway.remote.trust import dial
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -242,18 +242,7 @@ class Journal:
 
     def _open(self) -> http.client.HTTPConnection:
         if self._connection is None:
-            endpoint = self._allowed.endpoint
-            if endpoint.tls:
-                self._connection = http.client.HTTPSConnection(
-                    endpoint.host,
-                    endpoint.port,
-                    timeout=REQUEST_WAIT_S,
-                    context=ssl.create_default_context(),
-                )
-            else:
-                self._connection = http.client.HTTPConnection(
-                    endpoint.host, endpoint.port, timeout=REQUEST_WAIT_S
-                )
+            self._connection = dial(self._allowed.endpoint, REQUEST_WAIT_S)
         return self._connection
 
     def _error(self, status: int, body: bytes) -> Exception:

@@ -31,8 +31,6 @@ from busway.broker.journal_columns import AMQP_NAMES, EPOCH, UNDECODABLE
 
 BODY_TYPES = ("data", "string", "binary", "value", "sequence")
 TTL_MAX_MS = 0xFFFFFFFF
-ORIGINAL_ID = "busway-original-message-id"
-"""The application property of a copy that says which message it is a copy of."""
 MILLISECOND = timedelta(milliseconds=1)
 _CLASSES = {name: cls for cls, name in AMQP_NAMES.items()}
 _DECIMALS = ("decimal32", "decimal64", "decimal128")

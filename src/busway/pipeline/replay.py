@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from busway.broker.journal_columns import UNDECODABLE
 from busway.model.names import SUBSCRIPTIONS_NODE
 from busway.pipeline import silver, target
+from busway.pipeline.copies import ORIGINAL_ID
 from busway.pipeline.curate import NothingCapturedError
 from busway.pipeline.lake import Lake, Table
-from busway.pipeline.messages import ORIGINAL_ID
 from busway.pipeline.options import write_options
 from busway.pipeline.replay_tables import PLANS, PROGRESS, messages_of
 from busway.pipeline.tables import EVENTS, MESSAGES
