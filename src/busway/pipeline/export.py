@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from busway.pipeline.lake import Lake
-from busway.pipeline.tables import BY_NAME
+from busway.pipeline.tables import BY_NAME, table_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,9 +34,10 @@ def export(
     spark: SparkSession, lake: Lake, name: str, folder: Path, where: str | None = None
 ) -> Exported:
     """The rows of a table that an SQL condition is true for; all of them for None."""
-    if name not in BY_NAME:
+    chosen = table_named(name)
+    if chosen is None:
         raise ExportError(f"There is no table '{name}'. There are: {', '.join(BY_NAME)}.")
-    table = lake.table(BY_NAME[name].layout())
+    table = lake.table(chosen.layout())
     if not table.exists():
         raise ExportError(f"The lake {lake.folder} has no table '{name}' yet.")
     if folder.exists() and any(folder.iterdir()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from busway.pipeline.lake_table import LakeTable
 from busway.pipeline.silver import DEAD_LETTER
 from busway.pipeline.tables import (
     DEAD_LETTERS,
@@ -20,7 +21,6 @@ from busway.pipeline.tables import (
     REASONS,
     SKEW,
     THROUGHPUT,
-    LakeTable,
 )
 
 if TYPE_CHECKING:

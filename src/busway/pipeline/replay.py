@@ -14,7 +14,6 @@ arrived: so a session keeps its order.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from busway.pipeline.copies import ORIGINAL_ID
 from busway.pipeline.curate import NothingCapturedError
 from busway.pipeline.lake import Lake, Table
 from busway.pipeline.options import write_options
-from busway.pipeline.replay_tables import PLANS, PROGRESS, messages_of
+from busway.pipeline.replay_tables import PLAN_NAME, PLANS, PROGRESS, messages_of
 from busway.pipeline.tables import EVENTS, MESSAGES
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ SENT_COLUMNS = ("message_id", "session_id", "partition_key", "correlation_id", "
                 "body_type")  # fmt: skip
 WENT_ON = ("renumbered", "moved")
 """States of messages that are in the lake a second time, under another number."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 SAFE_PART = 0.9
 """Of the target's window for duplicates: the rest is for sending the chunk."""
 SENDING, SENT = "sending", "sent"
@@ -113,7 +111,7 @@ class Replay:
         chunk_size: int = CHUNK,
         accept_duplicates: bool = False,
     ) -> None:
-        if not NAME.fullmatch(plan):
+        if not PLAN_NAME.fullmatch(plan):
             raise ReplayError(
                 f"'{plan}' is no name for a plan: letters, digits, '-' and '_', up to 100."
             )

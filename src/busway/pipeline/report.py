@@ -16,6 +16,7 @@ from busway import __version__
 from busway.pipeline import charts
 from busway.pipeline.charts import Line, amount
 from busway.pipeline.lake import Lake
+from busway.pipeline.lake_table import LakeTable
 from busway.pipeline.tables import (
     DUPLICATES,
     HOT_KEYS,
@@ -25,7 +26,6 @@ from busway.pipeline.tables import (
     REASONS,
     SKEW,
     THROUGHPUT,
-    LakeTable,
 )
 
 Rows = list[dict[str, Any]]

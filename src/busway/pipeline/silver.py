@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from busway.pipeline.lake import Table
-from busway.pipeline.tables import DELIVERIES, MESSAGES, OVER, LakeTable
+from busway.pipeline.lake_table import LakeTable
+from busway.pipeline.tables import DELIVERIES, MESSAGES, OVER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
