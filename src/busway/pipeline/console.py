@@ -78,6 +78,7 @@ def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator
         if not equals:
             refuse(f"--conf is '{each}', and must be like spark.executor.memory=2g.")
         settings[name.strip()] = value.strip()
+    from busway.pipeline.doctor import HOW_TO_GET_PACKAGES
     from busway.pipeline.java import JavaError
     from busway.pipeline.session import open_session
 
@@ -88,7 +89,7 @@ def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator
     except JavaError as error:
         fail(str(error))
     except ImportError as error:
-        fail(f"{error.name} is not installed. Run: pip install 'busway[pipeline]'.")
+        fail(f"{error.name} is not installed. {HOW_TO_GET_PACKAGES}")
     try:
         if asked_to_end:
             raise KeyboardInterrupt
