@@ -399,6 +399,10 @@ class Broker:
             del self._carried_out[transaction_id]
         self._carried_out[mark.transaction_id] = mark.until_ms
 
+    @property
+    def has_orders(self) -> bool:
+        return self._orders.under_way
+
     def transfer_mark(self, slot: int, source: TransferSource) -> int:
         return self._transfers.get((slot, source), 0)
 

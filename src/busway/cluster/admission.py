@@ -97,7 +97,7 @@ def check_goes_on(entity: Entity) -> None:
         raise BusError(
             INVALID_OPERATION,
             detail=f"'{entity.path}' is being migrated: it cannot be changed or deleted until that "
-            "is over. GET /$busway/migrations/{queue} tells how far it is.",
+            "is over. GET /$busway/migrations/{name} tells how far it is.",
         )
 
 

@@ -152,6 +152,23 @@ class Catalog(EntityIndex):
             self._load()
             raise BusError(SERVER_BUSY, refused=True) from error
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is changed in here is one commit. Listeners hear of it when it is done; after an
+        error nothing has changed."""
+        self._untold = []
+        try:
+            with self._file.together():
+                yield
+        except BaseException as error:
+            self._untold = None
+            self._load()
+            if isinstance(error, sqlite3.Error):
+                raise BusError(SERVER_BUSY, refused=True) from error
+            raise
+        told, self._untold = self._untold, None
+        self._tell(told)
+
     # --- Creating --------------------------------------------------------------------------------
 
     def create_queue(self, description: Queue, now_ms: int = 0) -> Queue:
@@ -192,6 +209,8 @@ class Catalog(EntityIndex):
         check_topics(self._namespace, description)
         validate(description, self._namespace.tier)
         topic = self._topic(description.topic)
+        if description.migration is None:
+            check_goes_on(topic)
         subscription = self._checked(
             replace(
                 description,
@@ -269,6 +288,7 @@ class Catalog(EntityIndex):
         subscription = self.find_subscription(topic, name)
         if subscription is None:
             raise BusError(NOT_FOUND, uri=f"{topic}/{SUBSCRIPTIONS_NODE}/{name}")
+        check_goes_on(subscription)
         self._delete([subscription], now_ms)
         return subscription
 
@@ -315,6 +335,10 @@ class Catalog(EntityIndex):
     def add_rule(self, subscription: Subscription, rule: Rule, now_ms: int = 0) -> Rule:
         """Raises `BusError` for a name that is taken, a filter that cannot be (SQL-11, COR-3), or
         one too many (LIM-7)."""
+        check_goes_on(self._of_rules(subscription)[1])
+        return self._add_rule(subscription, rule, now_ms)
+
+    def _add_rule(self, subscription: Subscription, rule: Rule, now_ms: int) -> Rule:
         topic, old = self._of_rules(subscription)
         (rule,) = self._rules.prepare(topic, old, [rule], now_ms)
         self._put_rule(old, RuleChange(None, rule), now_ms)
@@ -323,6 +347,7 @@ class Catalog(EntityIndex):
     def update_rule(self, subscription: Subscription, rule: Rule, now_ms: int = 0) -> Rule:
         """Another filter and action for the rule of this name."""
         topic, old = self._of_rules(subscription)
+        check_goes_on(old)
         before = self._rules.existing(old, rule.name)
         rule = self._rules.prepare_change(topic, old, rule, now_ms)
         self._put_rule(old, RuleChange(before, rule), now_ms)
@@ -330,6 +355,10 @@ class Catalog(EntityIndex):
 
     def remove_rule(self, subscription: Subscription, name: str, now_ms: int = 0) -> Rule:
         """`$Default` is a rule like others; a subscription without rules gets nothing (RUL-1)."""
+        check_goes_on(self._of_rules(subscription)[1])
+        return self._remove_rule(subscription, name)
+
+    def _remove_rule(self, subscription: Subscription, name: str) -> Rule:
         _, old = self._of_rules(subscription)
         rule = self._rules.existing(old, name)
         new = replace(old, version=old.version + 1)
@@ -367,28 +396,24 @@ class Catalog(EntityIndex):
         transaction are there, and it cannot be taken back."""
         if transaction_id in self._file.carried_out(store_id):
             return
-        self._untold = []
-        try:
-            with self._file.together():
-                self._file.mark_carried_out(store_id, transaction_id)
-                for order in decode_orders(orders):
-                    self._carry_out_one(order, now_ms)
-        except (sqlite3.Error, BusError) as error:
-            self._untold = None
-            self._load()
-            raise BusError(SERVER_BUSY, refused=True) from error
-        told, self._untold = self._untold, None
-        self._tell(told)
+        with self.together():
+            self._file.mark_carried_out(store_id, transaction_id)
+            for order in decode_orders(orders):
+                ordered = self.get(order.subscription)
+                migration = None if ordered is None else ordered.migration
+                both = (migration.source, migration.twin) if migration else (order.subscription,)
+                for incarnation in both:  # one that stands still since then, and its twin
+                    self._carry_out_one(order, incarnation, now_ms)
 
-    def _carry_out_one(self, order: RuleOrder, now_ms: int) -> None:
-        subscription = self.get(order.subscription)
+    def _carry_out_one(self, order: RuleOrder, incarnation: int, now_ms: int) -> None:
+        subscription = self.get(incarnation)
         try:
             if not isinstance(subscription, Subscription):
-                raise BusError(NOT_FOUND, uri=f"subscription {order.subscription}")
+                raise BusError(NOT_FOUND, uri=f"subscription {incarnation}")
             if order.rule is None:
-                self.remove_rule(subscription, order.name, now_ms)
+                self._remove_rule(subscription, order.name)
             else:
-                self.add_rule(subscription, order.rule, now_ms)
+                self._add_rule(subscription, order.rule, now_ms)
         except BusError as error:
             if error.kind is SERVER_BUSY:
                 raise
@@ -452,8 +477,9 @@ class Catalog(EntityIndex):
         for change in changes:
             if change.after is not None:
                 if change.before is not None and change.before.key != change.after.key:
-                    self._forget(change.before)
-                self._remember(change.after)
+                    self._rename(change.before, change.after)
+                else:
+                    self._remember(change.after)
                 if change.rule is None:
                     self._idleness.changed(change.after)
             elif change.before is not None:
