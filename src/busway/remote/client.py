@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import ssl
+from dataclasses import replace
 from typing import Any
 
 from busway.remote import connection
@@ -55,6 +56,13 @@ class RemoteServer:
     def put(self, path: str, body: Any, entity: str = "") -> Any:
         return self._call("PUT", path, json.dumps(body), entity)
 
+    def delete(self, path: str) -> None:
+        self._call("DELETE", path, None)
+
+    def connection_string_of(self, rule: str, key: str) -> str:
+        """For this server, with the key of another rule."""
+        return replace(self._credentials, rule=rule, key=key).connection_string
+
     def nearest(self, entity: str) -> str | None:
         """The entity that somebody may have meant who misspelt it, of those that begin alike. None
         if there is none, or the key may not look."""
@@ -91,12 +99,12 @@ class RemoteServer:
             raise RemoteError(f"The server at {self.address} cannot be asked: {what}.") from error
         finally:
             line.close()
-        if reply.status != http.client.OK:
+        if reply.status not in (http.client.OK, http.client.CREATED):
             facts = _facts(data)
             text = self._refused(reply.status, data.decode(errors="replace"), facts)
             raise RemoteError(text, facts)
         try:
-            return json.loads(data)
+            return json.loads(data) if data else None
         except ValueError as error:
             raise RemoteError(
                 f"What answers at {self.address} is not a Busway server of this version."
