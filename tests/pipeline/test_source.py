@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from busway.pipeline.journal import Journal
 from busway.remote import connection
 from busway.testing.server import Server
+from tests.sdk.conftest import received
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                         ]
                     )
             with client.get_queue_receiver("plain") as receiver:
-                for message in receiver.receive_messages(50, max_wait_time=20):
+                for message in received(receiver, 50):
                     receiver.complete_message(message)
         yield running
 
