@@ -153,7 +153,10 @@ def triage(
         ),
     ] = None,
     lake: Annotated[
-        str | None, typer.Option(metavar="DIR", help="A lake: show its history, too.")
+        str | None,
+        typer.Option(
+            metavar="DIR", help="A lake: show its history, too.", callback=console.lake_folder
+        ),
     ] = None,
     connection_string: ConnectionString = None,
     http_endpoint: HttpEndpoint = None,

@@ -43,7 +43,22 @@ HttpEndpoint = Annotated[
         help="Where the server serves HTTP, if not on the port of the connection string.",
     ),
 ]
-LakeFolder = Annotated[str, typer.Option("--lake", metavar="DIR", help="The lake's folder.")]
+
+
+def lake_folder(text: str | None) -> str | None:
+    """Refused before anything is asked of a broker, or of Spark, which takes its time."""
+    from busway.pipeline.lake import Lake, LakeFolderError
+
+    try:
+        return None if text is None else Lake(text).folder
+    except LakeFolderError as error:
+        refuse(str(error))
+
+
+LakeFolder = Annotated[
+    str,
+    typer.Option("--lake", metavar="DIR", help="The lake's folder.", callback=lake_folder),
+]
 Master = Annotated[
     str,
     typer.Option(
@@ -141,9 +156,10 @@ def known(error: BaseException) -> str | None:
     from busway.pipeline.curate import NothingCapturedError
     from busway.pipeline.export import ExportError
     from busway.pipeline.journal import JournalError
-    from busway.pipeline.lake import ConflictError
+    from busway.pipeline.lake import ConflictError, LakeFolderError
     from busway.pipeline.options import OptionError
     from busway.remote.connection import ConnectionStringError
+    from busway.remote.trust import UntrustedError
 
     ours = (
         CheckpointError,
@@ -152,7 +168,9 @@ def known(error: BaseException) -> str | None:
         NothingCapturedError,
         ExportError,
         JournalError,
+        LakeFolderError,
         OptionError,
+        UntrustedError,
     )
     if isinstance(error, ours):
         return str(error)
