@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceiveMode,
+    TransportType,
+)
 from prometheus_client.openmetrics import parser as openmetrics
 
 from busway.broker.counting import Movements
@@ -171,7 +178,7 @@ def test_partitions_have_series_where_there_are_several(
 
 
 def test_connections_links_and_credit_are_told(server: Server) -> None:
-    before = metrics_of(server).value("busway_connections", namespace="busway")
+    before = metrics_of(server).value("busway_connections", namespace="busway", kind="amqp")
     assert before is not None
     with ServiceBusClient.from_connection_string(server.connection_string) as client:
         with (
@@ -180,11 +187,46 @@ def test_connections_links_and_credit_are_told(server: Server) -> None:
         ):
             receiver.receive_messages(1, max_wait_time=1)
             found = metrics_of(server)
-            assert found.value("busway_connections", namespace="busway") == before + 2
+            now = found.value("busway_connections", namespace="busway", kind="amqp")
+            assert now == before + 2
             for role in ("sender", "receiver"):
                 assert found.value("busway_links", entity="linked", role=role) == 1
             assert found.sum("busway_link_credit", entity="linked", role="sender") > 0
         wait_until(lambda: metrics_of(server).of("busway_links", entity="linked") == {})
+
+
+def connections(server: Server) -> dict[str, float]:
+    found = metrics_of(server).of("busway_connections", namespace="busway")
+    return {dict(labels)["kind"]: value for labels, value in found.items()}
+
+
+def test_connections_are_told_by_what_they_speak(server: Server) -> None:
+    """One that asks for the figures is among those by HTTP."""
+    wait_until(lambda: connections(server)["http"] == 1)
+    before = connections(server)
+    assert set(before) == {"amqp", "websocket", "http"}
+    with ExitStack() as opened:
+        client = opened.enter_context(
+            ServiceBusClient.from_connection_string(
+                server.connection_string,
+                transport_type=TransportType.AmqpOverWebsocket,
+                custom_endpoint_address=f"sb://localhost:{server.port}",
+            )
+        )
+        opened.enter_context(client.get_queue_sender("linked"))
+        for _ in range(2):
+            line = http.client.HTTPConnection("localhost", server.port)
+            opened.callback(line.close)
+            for path in ("/health/live", "/nothing/like/this"):
+                line.request("GET", path)
+                line.getresponse().read()
+        wait_until(
+            lambda: (
+                connections(server)
+                == {"amqp": before["amqp"], "websocket": before["websocket"] + 1, "http": 3}
+            )
+        )
+    wait_until(lambda: connections(server) == before)
 
 
 def test_commits_are_told_as_a_histogram_for_each_store(server: Server) -> None:

@@ -100,6 +100,8 @@ class Gateway:
         self.receivers = ReceiverCounts()
         self.connections: dict[GatewayConnection, None] = {}
         """Those that were opened to this namespace."""
+        self.callers: dict[object, None] = {}
+        """Connections by HTTP whose last request was for this namespace."""
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
         self._due: list[Due] = []
         self._sending: dict[SenderEndpoint, None] = {}

@@ -143,7 +143,9 @@ class Node:
         sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
         self._listener = listener = Listener(
             host,
-            lambda peer, on_output: namespaces.connect(peer, on_output, encrypted=peer.encrypted),
+            lambda peer, on_output: namespaces.connect(
+                peer, on_output, encrypted=peer.encrypted, websocket=peer.websocket
+            ),
             limits=ListenerLimits(sockets_max=sockets_max),
             over_budget=namespaces.over_budget,
             tls=tls,
