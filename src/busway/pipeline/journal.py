@@ -55,6 +55,10 @@ class GapError(JournalError):
         self.earliest = earliest
 
 
+class NotFoundError(JournalError):
+    """There is no such entity."""
+
+
 class NotCapturedError(JournalError):
     """The entity is there, and has no journal."""
 
@@ -256,10 +260,16 @@ class Journal:
                 return GapError(self.entity, partition, asked, earliest)
             case {"error": "epoch", "asked": asked, "epoch": epoch}:
                 return EpochError(self.entity, asked, epoch)
+            case {"error": "not-found"}:
+                return NotFoundError(
+                    f"There is no queue, topic or subscription '{self.entity}' at "
+                    f"{self._allowed.endpoint}."
+                )
             case {"error": "not-captured"}:
                 return NotCapturedError(
                     f"'{self.entity}' is not captured, so it has no journal. Switch it on with "
-                    "'busway pipeline capture', or 'capture = true' in the broker's configuration."
+                    f"'busway capture {self.entity} on', or 'capture = true' in the broker's "
+                    "configuration."
                 )
             case _ if status in BUSY:
                 return ConnectionError(detail or f"the broker answered {status}")

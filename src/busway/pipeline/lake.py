@@ -11,7 +11,9 @@ A lake is a folder of this machine, or one that all machines of a cluster see un
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -259,6 +261,16 @@ class Lake:
                 f"A lake cannot be in '{self.folder}': Delta takes '{found[0]}' in a path for "
                 "another character. Choose a folder with another name."
             )
+
+    def check_writable(self) -> None:
+        """Raises `OSError` if nothing can be written there. The folder need not be there yet."""
+        place = Path(self.folder)
+        while not place.exists():
+            place = place.parent
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
 
     def table(self, layout: TableLayout) -> Table:
         return Table(f"{self.folder}/{layout.name}", layout)
