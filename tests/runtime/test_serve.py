@@ -357,6 +357,19 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     server.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held so")
+def test_nobody_else_gets_its_port_while_it_is_down() -> None:
+    with Server() as server:
+        server.kill()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", server.port))
+        port = server.port
+        assert server.restart().port == port
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+
+
 def test_the_fixture_gives_a_running_server(busway_server: Server) -> None:
     assert busway_server.is_running
     assert busway_server.connection_string.startswith("Endpoint=sb://localhost:")
