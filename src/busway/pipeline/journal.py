@@ -64,12 +64,12 @@ class NotCapturedError(JournalError):
 
 
 class EpochError(JournalError):
-    """The entity was deleted and made again: old offsets mean nothing in the new one."""
+    """The entity was migrated, or deleted and made again: offsets of the old mean nothing now."""
 
     def __init__(self, entity: str, asked: str, epoch: str) -> None:
         super().__init__(
-            f"'{entity}' was deleted and created again since this reader started (epoch {asked}, "
-            f"now {epoch}). Its old journal is gone. Start with a new checkpoint."
+            f"'{entity}' was migrated, or deleted and created again, since this reader started "
+            f"(epoch {asked}, now {epoch}). Its old journal is gone. Start with a new checkpoint."
         )
         self.epoch = epoch
 
@@ -99,6 +99,15 @@ class Heads:
     @property
     def latest(self) -> Offset:
         return Offset(self.epoch, {each.partition: each.next for each in self.partitions})
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A reader with a hold."""
+
+    name: str
+    lag_rows: int
+    """How many events it has still to read."""
 
 
 class Journal:
@@ -155,6 +164,12 @@ class Journal:
         lets holds last, if it is not said."""
         body = {"offset": offset.to_dict(), "expires_s": expires_s}
         self._json("PUT", f"/consumers/{quote(consumer, safe='')}", body=body)
+
+    def consumers(self) -> list[Consumer]:
+        """Who follows it, by their holds."""
+        return [
+            Consumer(each["name"], each["lag_rows"]) for each in self._json("GET", "/consumers")
+        ]
 
     def release(self, consumer: str) -> None:
         """And no longer."""
@@ -213,13 +228,11 @@ class Journal:
         path: str,
         query: Mapping[str, Any] | None = None,
         body: object = None,
-    ) -> dict[str, Any]:
+    ) -> Any:
         until, pause_s = time.monotonic() + self._patience_s, FIRST_PAUSE_S
         while True:
             try:
-                answer = json.loads(self._request(method, path, query, body).read())
-                assert isinstance(answer, dict)
-                return answer
+                return json.loads(self._request(method, path, query, body).read())
             except (OSError, http.client.HTTPException) as problem:
                 self.close()
                 pause_s = self._pause(problem, until, pause_s)
