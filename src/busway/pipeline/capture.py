@@ -8,6 +8,7 @@ and found done. The checkpoint lives in the lake, one for each incarnation of an
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from busway.pipeline.journal import Heads, Journal
+from busway.pipeline.journal import Heads, Journal, JournalError
 from busway.pipeline.lake import Lake, Table
 from busway.pipeline.offsets import Offset
 from busway.pipeline.tables import EVENTS
@@ -25,6 +26,8 @@ from busway.remote.connection import Credentials
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
 
 CHECKPOINTS = "_checkpoints"
 """Beside the tables; the underscore keeps readers of folders out."""
@@ -89,6 +92,7 @@ class Capture:
         self._lake = lake
         self.table: Table = lake.table(EVENTS.layout())
         self.captured = Captured(settings.entity, "")
+        self._noted: object = None
 
     def switch_on(self) -> tuple[Heads, bool]:
         return switch_on(self._credentials, self._settings.entity)
@@ -101,7 +105,7 @@ class Capture:
         options = {
             **self._source_options,
             "entity": self._settings.entity,
-            "consumer": f"capture-{own_id(checkpoint)}",
+            "consumer": self._consumer(heads),
             "maxEventsPerTrigger": str(self._settings.events_per_trigger),
             "startingPosition": self._start(heads).to_json(),
             # Of the cluster: the planner's own guess is the cores of the machine that it runs on.
@@ -178,9 +182,31 @@ class Capture:
 
     def release(self, heads: Heads) -> None:
         """Move the hold to what the lake has: Spark's own word for it comes late or never."""
-        offset = Offset(heads.epoch, self.in_lake(heads))
         with self._journal() as journal:
-            journal.hold(f"capture-{own_id(self._checkpoint(heads))}", offset)
+            journal.hold(self._consumer(heads), self._start(heads))
+
+    def note(self, heads: Heads, query: StreamingQuery) -> None:
+        """Move the hold to the end of the last batch that is done.
+
+        Spark says so when the next one begins, which may be never: whoever waits for this reader
+        (`migrate`) would wait as long. The next look makes up for one that fails.
+        """
+        progress = query.lastProgress
+        end = None if progress is None else progress["sources"][0]["endOffset"]
+        if end is None or end == self._noted:
+            return
+        allowed = self._credentials.pass_for(self._settings.entity)
+        offset = Offset.from_json(end) if isinstance(end, str) else Offset.from_dict(end)
+        try:
+            with Journal(self._settings.entity, allowed, patience_s=0.0) as journal:
+                journal.hold(self._consumer(heads), offset)
+        except JournalError as error:
+            log.info("the hold of '%s' stays behind: %s", self._settings.entity, error)
+        else:
+            self._noted = end
+
+    def _consumer(self, heads: Heads) -> str:
+        return f"capture-{own_id(self._checkpoint(heads))}"
 
     def _checkpoint(self, heads: Heads) -> Path:
         folder = Path(self._lake.folder) / CHECKPOINTS / "capture"

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +38,9 @@ from busway.pipeline.console import (
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from busway.pipeline.capture import Capture
+    from busway.pipeline.journal import Heads
 
 
 LOOK_EVERY_S = 0.5
@@ -131,14 +134,14 @@ def capture(
         for name, (heads, _) in switched.items():
             settings = CaptureSettings(name, events_per_trigger=events)
             job = Capture(spark, Lake(lake), credentials, settings, options, told)
-            running.append((job, heads, job.begin(heads, once=once)))
-        if not _finished([query for _, _, query in running]):
+            running.append(Run(job, heads, job.begin(heads, once=once)))
+        if not _finished(running, once=once):
             say("stopping; what was captured is kept, and the next run goes on from there")
-            for _, _, query in running:
-                query.stop()
-        for job, heads, _ in running:
-            job.release(heads)
-            total.setdefault(job.captured.entity, job.captured)
+            for run in running:
+                run.query.stop()
+        for run in running:
+            run.job.release(run.heads)
+            total.setdefault(run.job.captured.entity, run.job.captured)
         summary = {name: asdict(captured) for name, captured in total.items()}
         lines = [
             f"{name}: {each.rows:,} events in {each.batches:,} batches"
@@ -147,16 +150,40 @@ def capture(
         summarise({"lake": str(lake), "entities": summary}, lines, as_json)
 
 
-def _finished(queries: Sequence[StreamingQuery]) -> bool:
+@dataclass(slots=True)
+class Run:
+    """A capture of one journal."""
+
+    job: Capture
+    heads: Heads
+    query: StreamingQuery
+
+    def goes_on(self, *, once: bool) -> bool:
+        """Whether its query failed because the entity has another journal now; then that is read,
+        from its beginning."""
+        heads, _ = self.job.switch_on()
+        if heads.epoch == self.heads.epoch:
+            return False
+        say(
+            f"{self.job.captured.entity}: it was migrated, or made anew, and has a new journal: "
+            "going on with that"
+        )
+        self.heads, self.query = heads, self.job.begin(heads, once=once)
+        return True
+
+
+def _finished(runs: Sequence[Run], *, once: bool) -> bool:
     """Wait until they have all ended, or one has failed; False if a signal came before that."""
     with undisturbed() as asked_to_end:
         while True:
-            active = [query for query in queries if query.isActive]
-            for query in queries:
-                if (problem := query.exception()) is not None:
-                    for other in active:
-                        other.stop()
+            for run in runs:
+                run.job.note(run.heads, run.query)
+                if (problem := run.query.exception()) is not None and not run.goes_on(once=once):
+                    for other in runs:
+                        if other.query.isActive:
+                            other.query.stop()
                     raise problem
+            active = [run for run in runs if run.query.isActive]
             if not active or asked_to_end:
                 return not active
             time.sleep(LOOK_EVERY_S)

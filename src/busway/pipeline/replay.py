@@ -38,7 +38,8 @@ SENT_COLUMNS = ("message_id", "session_id", "partition_key", "correlation_id", "
                 "content_type", "reply_to", "reply_to_session_id", "to", "typed_properties", "body",
                 "body_type")  # fmt: skip
 WENT_ON = ("renumbered", "moved")
-"""States of messages that are in the lake a second time, under another number."""
+"""States of messages that are in the lake a second time, under another number; `moved` is in lakes
+of older versions only."""
 SAFE_PART = 0.9
 """Of the target's window for duplicates: the rest is for sending the chunk."""
 SENDING, SENT = "sending", "sent"

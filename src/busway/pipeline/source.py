@@ -42,7 +42,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway.pipeline.journal import GapError, Heads, Journal
+from busway.pipeline.journal import EpochError, GapError, Heads, Journal
 from busway.pipeline.offsets import Offset, Span, grouped, spans
 from busway.pipeline.options import (
     Position,
@@ -324,6 +324,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         beginning = Offset.from_dict(start)
         heads = self._journal.heads()
         self._latest = heads.latest
+        if beginning.epoch != heads.epoch:  # its offsets mean nothing there, whatever they are
+            raise EpochError(self._options.entity, beginning.epoch, heads.epoch)
         beginning = self._past_what_is_lost(beginning, heads)
         end = self._target or heads.latest
         if self._must_wait(beginning.rows_until(end)):
@@ -346,7 +348,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.to_dict()
 
     def _past_what_is_lost(self, start: Offset, heads: Heads) -> Offset:
-        if self._options.fail_on_data_loss or start.epoch != heads.epoch:
+        if self._options.fail_on_data_loss:
             return start  # reading will say what is wrong
         earliest = heads.earliest.next
         return Offset(

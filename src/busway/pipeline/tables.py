@@ -87,7 +87,7 @@ _IDENTITY = (
 MESSAGES = lake_table(
     "messages",
     "silver",
-    "One row per message, with its life.",
+    "One row per message, with its life. One that was migrated has its row in the new journal.",
     *_IDENTITY,
     ("message_id", TEXT, "id that the sender gave it"),
     ("session_id", TEXT, "session"),
@@ -132,7 +132,6 @@ STATES = {
     "deferred": "waits to be asked for by its number",
     "transferring": "is on its way to another entity",
     "forwarded": "went to another entity",
-    "moved": "was migrated, and went on under another number",
     "completed": "was received",
     "expired": "its time to live ended",
     "purged": "was deleted with others",
@@ -140,7 +139,7 @@ STATES = {
     "dead_letter_removed": "has left the dead-letter queue",
 }
 """What `messages.state` says."""
-OVER = ("renumbered", "cancelled", "forwarded", "moved", "completed", "expired", "purged",
+OVER = ("renumbered", "cancelled", "forwarded", "completed", "expired", "purged",
         "dead_letter_removed")  # fmt: skip
 
 DELIVERIES = lake_table(
