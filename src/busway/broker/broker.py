@@ -87,7 +87,6 @@ class Broker:
         *,
         journal_limits: JournalLimits = DEFAULT_JOURNAL_LIMITS,
     ) -> None:
-        self._port = port
         self._host = host
         self._entities = entities
         self.exchange = exchange
@@ -421,11 +420,10 @@ class Broker:
                 return  # that memory was dropped meanwhile
             if isinstance(outcome, StoreError):
                 line.paging = False
-                self._way.read_failed(outcome)
             else:
                 sub_queue.paged(line, outcome, after)
 
-        self._port.call(lambda store: store.read_page(slot, after, session_id=session_id), done)
+        self._way.read(lambda store: store.read_page(slot, after, session_id=session_id), done)
 
     def read(
         self, operation: Callable[[MessagingStore], T], done: Callable[[T | BusError], None]
@@ -434,15 +432,12 @@ class Broker:
         epoch = self._epoch
 
         def answered(outcome: T | StoreError) -> None:
-            if isinstance(outcome, StoreError):
-                self._way.read_failed(outcome)
-                done(BusError(SERVER_BUSY))
-            elif epoch != self._epoch or not self.available:
+            if isinstance(outcome, StoreError) or epoch != self._epoch or not self.available:
                 done(BusError(SERVER_BUSY))
             else:
                 done(outcome)
 
-        self._port.call(operation, answered)
+        self._way.read(operation, answered)
 
     def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None:
         self._clockwork.lock_due(sub_queue, due_ms)
