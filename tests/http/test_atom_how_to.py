@@ -35,7 +35,7 @@ def test_the_requests_of_the_page_work(managed: Server, bus: Management, tmp_pat
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
