@@ -366,6 +366,17 @@ def test_dup_3_a_topic_knows_the_ids_of_what_its_subscriptions_hold() -> None:
     assert len(news.held("all")) == 2
 
 
+def test_d_17_what_a_topic_had_accepted_is_moved_and_counts_against_its_size() -> None:
+    news = NewsHouse(enable_partitioning=True)
+    megabytes_700 = 700 * 1024 * 1024
+    for session in ("a", "b", "c"):
+        assert news.send("large", session_id=session, size=megabytes_700) == "accepted"
+    news.move()
+    news.switch()
+    assert len(news.held("all")) == 3
+    assert news.send("one more") == "QuotaExceeded"
+
+
 def test_d_30_copies_that_shared_a_body_have_their_own_and_none_is_left() -> None:
     news = NewsHouse()
     news.send("shared", message_id="1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,7 +40,13 @@ from tests.pipeline.jobs import Job, pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CONFIG = """
+READER_KEY = "cmVhZGVyLXJlYWRlci1yZWFkZXItcmVhZGVyLXJlYWRlcg=="
+CONFIG = f"""
+[[access]]
+name = "reader"
+rights = ["Listen"]
+key = "{READER_KEY}"
+
 [[queues]]
 name = "orders"
 requires_session = true
@@ -335,6 +342,22 @@ def test_a_capture_that_runs_goes_on_with_the_new_journal_by_itself(
 
 
 # --- What goes wrong ------------------------------------------------------------------------------
+
+
+def test_who_may_not_manage_is_told_so(server: Server, tmp_path: Path) -> None:
+    listener = re.sub(
+        "SharedAccessKeyName=[^;]*;SharedAccessKey=[^;]*",
+        f"SharedAccessKeyName=reader;SharedAccessKey={READER_KEY}",
+        server.connection_string,
+    )
+    for more in (["--partitioned"], ["--call-off"]):
+        command = pipeline("migrate", "--entity", "orders", *more)
+        refused = Job(tmp_path / "log", None, [*command, "--connection-string", listener])
+        refused.ended(1)
+        assert "needs the right to manage the namespace" in refused.told
+        assert "starting Spark" not in refused.told
+    found = Migrations("orders", connection.read(server.connection_string).pass_for("")).progress()
+    assert found.phase == "none"
 
 
 def test_one_that_was_started_without_capture_is_not_judged(

@@ -115,6 +115,14 @@ class Migrations(Journal):
     def call_off(self) -> Progress:
         return _progress(self._json("DELETE", self._path))
 
+    def _error(self, status: int, body: bytes) -> Exception:
+        if status == 401:
+            return MigrationError(
+                f"The broker at {self._allowed.endpoint} does not let this key migrate "
+                f"'{self.entity}'. It needs the right to manage the namespace."
+            )
+        return super()._error(status, body)
+
 
 @dataclass(slots=True)
 class Verified:
