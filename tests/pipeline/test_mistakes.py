@@ -61,7 +61,7 @@ def captured(server: Server, queue: str) -> bool:
 # --- Help ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "migrate"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(command: str) -> None:
     assert f"\n    busway pipeline {command}" in invoke(command, "--help").stdout
 

@@ -45,6 +45,10 @@ def migrate(
     """Make a queue or topic partitioned or conventional, with all it holds, and verify that.
 
     \b
+      busway pipeline migrate --entity orders --partitioned --dry-run
+      busway pipeline migrate --entity orders --partitioned
+
+    \b
     It is stopped, with its subscriptions if it is a topic; its messages are moved one by one in
     order; Spark compares the journals of both sides; and only then does the new one take the name.
     A run that was killed is run again and goes on. With --call-off it comes back instead.
