@@ -178,7 +178,7 @@ async def test_who_begins_and_does_not_go_on_is_dropped(
 async def test_who_agrees_on_tls_and_does_not_go_on_is_dropped(
     open_port: Callable[..., Port], tls: ssl.SSLContext, trusting: ssl.SSLContext, said: bytes
 ) -> None:
-    port = await open_port(tls=tls, silence_ms=300).open()
+    port = await open_port(tls=tls, silence_ms=2_000).open()
     reader, writer = await port.call(trusting)
     writer.write(said)
     assert await read_to_end(reader) == b""
@@ -188,7 +188,7 @@ async def test_who_agrees_on_tls_and_does_not_go_on_is_dropped(
 async def test_who_has_sent_a_whole_head_may_be_silent(
     open_port: Callable[..., Port], tls: ssl.SSLContext, coat: ssl.SSLContext | None
 ) -> None:
-    port = await open_port(tls=tls, silence_ms=300).open()
+    port = await open_port(tls=tls, silence_ms=2_000).open()
     _, writer = await port.call(coat)
     writer.write(REQUEST)
     await until(lambda: bool(port.http.connections))

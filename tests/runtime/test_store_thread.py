@@ -89,7 +89,7 @@ async def test_many_outcomes_are_handed_over_with_one_wake_up(
     done.wait(60)  # the loop stands still meanwhile: nothing can be handed over
     await thread.stop()
     assert outcomes == [*range(50), None]
-    assert wake_ups.count("_hand_over") == 1
+    assert wake_ups.count("_hand_over") <= 2  # the last one's outcome may come after that
 
 
 async def test_what_a_store_refuses_is_an_outcome(shelf: Shelf) -> None:
