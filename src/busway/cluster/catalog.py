@@ -25,7 +25,7 @@ from busway.cluster.admission import (
     completed,
     partitions_in,
 )
-from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
+from busway.cluster.catalog_file import CatalogError, CatalogFile, CatalogLocked, Tombstone
 from busway.cluster.entity_index import EntityIndex
 from busway.cluster.idleness import Idleness
 from busway.cluster.namespace_access import KeepKeys, NamespaceAccess, named
@@ -148,9 +148,15 @@ class Catalog(EntityIndex):
         """A write that fails leaves nobody with a wrong picture: read again what is there."""
         try:
             yield
+        except CatalogLocked as error:
+            raise self._locked(error) from error
         except sqlite3.Error as error:
             self._load()
             raise BusError(SERVER_BUSY, refused=True) from error
+
+    def _locked(self, error: CatalogLocked) -> BusError:
+        log.warning("nothing was changed in the catalog %s: %s", self._file.path, error)
+        return BusError(SERVER_BUSY, refused=True)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -162,6 +168,8 @@ class Catalog(EntityIndex):
                 yield
         except BaseException as error:
             self._untold = None
+            if isinstance(error, CatalogLocked):
+                raise self._locked(error) from error
             self._load()
             if isinstance(error, sqlite3.Error):
                 raise BusError(SERVER_BUSY, refused=True) from error

@@ -86,6 +86,10 @@ class CatalogError(Exception):
     """The catalog cannot serve, with what a person can do about it."""
 
 
+class CatalogLocked(sqlite3.OperationalError):
+    """Somebody else is writing to the file. Nothing was begun, so nothing need be read again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tombstone:
     """A deleted incarnation, and the stores that have not purged it yet."""
@@ -128,6 +132,11 @@ class CatalogFile:
                         self._database.execute(statement)
                 self._database.execute(f"PRAGMA user_version = {FORMAT}")
 
+    def be_quick(self) -> None:
+        """From now on a file that another process has locked is an error at once. SQLite would wait
+        for seconds, and everybody with it who is served by the same thread."""
+        self._database.execute("PRAGMA busy_timeout = 0")
+
     def _format(self) -> int:
         return int(self._database.execute("PRAGMA user_version").fetchone()[0])
 
@@ -146,7 +155,10 @@ class CatalogFile:
         if self._together:
             yield
             return
-        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise CatalogLocked(str(error)) from error
         try:
             yield
             self._database.execute("COMMIT")

@@ -135,6 +135,7 @@ class Node:
             tenants.furnish(host.now_ms())
         except ConfigError as error:
             raise StartError(str(error)) from error
+        catalogs.be_quick()
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
         self.journals = JournalReaders(
             {store.store_id: store.journals for store in self.stores if store.store_id}
