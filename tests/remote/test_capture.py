@@ -158,11 +158,26 @@ def test_what_cannot_be_is_said(
     assert ended.stdout == ""
 
 
-def test_a_server_that_is_not_there_is_said_so() -> None:
-    nobody = (
-        "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;"
-        "UseDevelopmentEmulator=true;"
-    )
-    ended = run(None, "capture", "orders", connection_string=nobody)
+NOBODY = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;"
+
+
+@pytest.mark.parametrize(
+    ("connection_string", "text"),
+    [
+        ("nonsense", "is not one"),
+        (f"{NOBODY}UseDevelopmentEmulator=true;", "Nobody listens at localhost:1"),
+        (NOBODY, "Nobody listens at localhost:1"),
+    ],
+)
+def test_a_server_that_is_not_there_is_said_so(connection_string: str, text: str) -> None:
+    ended = run(None, "capture", "orders", connection_string=connection_string)
     assert ended.returncode == 1
-    assert "Nobody listens at localhost:1" in ended.stderr
+    assert text in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_server_without_tls_is_said_so(server: Server) -> None:
+    in_tls = server.connection_string.replace("UseDevelopmentEmulator=true;", "")
+    ended = run(None, "capture", "orders", connection_string=in_tls)
+    assert ended.returncode == 1
+    assert "speaks no TLS" in ended.stderr

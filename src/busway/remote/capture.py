@@ -72,12 +72,9 @@ def capture(
         wanted["capture"] = word == "on"
     name = entity.strip("/")
     try:
-        server = server_at(connection_string)
-        if wanted:
-            server.put(_path(name), wanted, name)
-        found = look(server, name)
+        found = _asked(server_at(connection_string), name, wanted)
     except RemoteError as error:
-        fail(_told(error, server_at(connection_string), name))
+        fail(str(error))
     if as_json:
         import json
 
@@ -102,14 +99,22 @@ def _limit(name: str, text: str) -> str | int | None:
     return value
 
 
-def _told(error: Exception, server: RemoteServer, name: str) -> str:
-    if getattr(error, "word", None) != "not-found":
-        return str(error)
-    near = server.nearest(name)
-    return f"There is no '{name}' at {server.address}." + (f" Is it '{near}'?" if near else "")
+def _asked(server: RemoteServer, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    """What there is, after what was wanted is done."""
+    from busway.remote.client import RemoteError
+
+    try:
+        if wanted:
+            server.put(_path(name), wanted, name)
+        return _look(server, name)
+    except RemoteError as error:
+        if error.word != "not-found":
+            raise
+        guess = f" Is it '{near}'?" if (near := server.nearest(name)) else ""
+        raise RemoteError(f"There is no '{name}' at {server.address}.{guess}") from error
 
 
-def look(server: RemoteServer, name: str) -> dict[str, Any]:
+def _look(server: RemoteServer, name: str) -> dict[str, Any]:
     """The heads of its journal and who reads it; without partitions if it never had one."""
     from busway.remote.client import RemoteError
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import ssl
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from busway.remote import connection
 from busway.remote.connection import ConnectionStringError, Credentials
+from busway.remote.trust import UntrustedError, dial
 
 TOKEN_LIVES_S = 300
 ANSWER_S = 30.0
@@ -79,16 +80,13 @@ class RemoteServer:
         return names[near[0]] if near else None
 
     def _call(self, method: str, path: str, body: str | None, entity: str = "") -> Any:
-        line = self._connection()
         try:
-            line.request(method, path, body, {"Authorization": self.token(entity)})
-            reply = line.getresponse()
-            data = reply.read()
-        except ssl.SSLCertVerificationError as error:
-            raise RemoteError(
-                f"The certificate of {self.address} is not trusted: {error.verify_message}. Name "
-                "the file of its authority in the variable SSL_CERT_FILE."
-            ) from error
+            with closing(dial(self._endpoint, ANSWER_S)) as line:
+                line.request(method, path, body, {"Authorization": self.token(entity)})
+                reply = line.getresponse()
+                data = reply.read()
+        except UntrustedError as error:
+            raise RemoteError(str(error)) from error
         except ConnectionRefusedError as error:
             raise RemoteError(
                 f"Nobody listens at {self.address}. Is the server running, and is this the "
@@ -97,8 +95,6 @@ class RemoteServer:
         except (OSError, http.client.HTTPException) as error:
             what = str(error) or type(error).__name__
             raise RemoteError(f"The server at {self.address} cannot be asked: {what}.") from error
-        finally:
-            line.close()
         if reply.status not in (http.client.OK, http.client.CREATED):
             facts = _facts(data)
             text = self._refused(reply.status, data.decode(errors="replace"), facts)
@@ -109,14 +105,6 @@ class RemoteServer:
             raise RemoteError(
                 f"What answers at {self.address} is not a Busway server of this version."
             ) from error
-
-    def _connection(self) -> http.client.HTTPConnection:
-        endpoint = self._endpoint
-        if not endpoint.tls:
-            return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=ANSWER_S)
-        return http.client.HTTPSConnection(
-            endpoint.host, endpoint.port, timeout=ANSWER_S, context=ssl.create_default_context()
-        )
 
     def token(self, entity: str = "", lasts_s: int = TOKEN_LIVES_S) -> str:
         """For everything, or for one entity and what is below it."""
