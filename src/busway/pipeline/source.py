@@ -179,6 +179,8 @@ def resolve(position: Position, heads: Heads, journal: Journal) -> Offset:
         return journal.at(position.time)
     assert position.offset is not None
     given = position.offset
+    if given.epoch != heads.epoch:
+        raise EpochError(journal.entity, given.epoch, heads.epoch)
     # Partitions that it does not name are read from where they begin.
     return Offset(given.epoch, {**heads.earliest.next, **given.next})
 
