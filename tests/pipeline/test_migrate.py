@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,15 +23,8 @@ from azure.servicebus import (
 from busway.pipeline.capture import Capture, Captured, CaptureSettings
 from busway.pipeline.curate import curate
 from busway.pipeline.lake import Lake
-from busway.pipeline.migrate import (
-    COMPARED,
-    Migrate,
-    MigrationError,
-    Migrations,
-    NotTheSameError,
-    judged,
-    paired,
-)
+from busway.pipeline.migrate import Migrate, MigrationError, Migrations, NotTheSameError
+from busway.pipeline.move_judge import COMPARED, judged, paired
 from busway.pipeline.tables import EVENTS, MESSAGES
 from busway.remote import connection
 from busway.testing.server import Server
@@ -374,8 +367,8 @@ def test_one_that_was_started_without_capture_is_not_judged(
 class ReadsLess(Migrate):
     """Does not see one of the arrivals."""
 
-    def _events(self, entity: str) -> DataFrame:
-        found = super()._events(entity)
+    def _events(self, entity: str, events: Sequence[str]) -> DataFrame:
+        found = super()._events(entity, events)
         is_twin = ".migration-" in entity
         return found.where("not (message_id <=> 'm100')") if is_twin else found
 
