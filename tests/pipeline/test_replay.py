@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,12 +19,14 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBu
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from busway.pipeline.capture import Capture, CaptureSettings
-from busway.pipeline.lake import Lake
 from busway.pipeline.copies import ORIGINAL_ID
+from busway.pipeline.lake import Lake
 from busway.pipeline.replay import Replay, ReplayError, Selection
+from busway.pipeline.tables import EVENTS
 from busway.pipeline.target import TargetError
 from busway.remote import connection
 from busway.testing.server import Server
+from tests.pipeline.stories import Story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -256,7 +259,7 @@ def test_a_run_that_is_killed_goes_on(lake: Lake, server: Server) -> None:
     told = []
     for line in process.stderr:
         told.append(line)
-        if "sending chunk 4 of 12" in line:
+        if "60 of 240 sent" in line:
             break
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -274,3 +277,34 @@ def test_a_run_that_is_killed_goes_on(lake: Lake, server: Server) -> None:
 def test_a_plan_is_kept_in_the_lake(replay: Any, lake: Lake) -> None:
     replay(Selection("orders", where="session_id = 's-3'"), plan="kept").plan()
     assert Path(lake.folder, "replays", "kept", "_delta_log").is_dir()
+
+
+def test_a_target_with_sessions_refuses_others_before_anything_is_sent(
+    spark: SparkSession, server: Server, secret: str, tmp_path: Path
+) -> None:
+    """P-47, SES-1; and a lake that has lost what a plan is about says so."""
+    lake = Lake(tmp_path / "lake")
+    story = Story()
+    for number in range(3):
+        story.tell("enqueued", number + 1, number, body_type="data",
+                   typed_properties=json.dumps({"n": ["int", number]}),
+                   session_id="s" if number else None)  # fmt: skip
+    lake.table(EVENTS.layout()).append(story.frame(spark), "test", 0)
+    options = {"credentialsFrom": secret}
+    job = Replay(spark, lake, Selection("orders"), "again", "none", sink_options=options)
+    planned = job.plan()
+    with pytest.raises(ReplayError, match="1 of the 3 messages have no session id"):
+        job.send(planned)
+    with_session = Selection("orders", where="session_id is not null")
+    job = Replay(spark, lake, with_session, "again", "some", sink_options=options)
+    planned = job.plan()
+    assert job.send(planned).sent == 2  # rows without an envelope, of an older version
+    found = taken(server, "again")
+    assert [str(each) for each in found["s"]] == ["b-2", "b-3"]
+    assert [each.application_properties[b"n"] for each in found["s"]] == [1, 2]
+    job = Replay(spark, lake, with_session, "again", "lost", sink_options=options)
+    planned = job.plan()
+    lake.table(EVENTS.layout()).delta().delete("sequence_number = 2")
+    with pytest.raises(ReplayError, match="has only 1 of the 2 messages of the plan 'lost'"):
+        job.send(planned)
+    assert taken(server, "again") == {}

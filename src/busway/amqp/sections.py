@@ -326,6 +326,40 @@ def drop_body(bare: bytes) -> bytes:
     )
 
 
+# Envelopes: a message without its body, for who keeps the content of bodies elsewhere
+
+_PLAIN_BODIES = {DATA: (0xA0,), AMQP_VALUE: (0xA0, 0xA1)}
+"""What the content of a body is enough for: one binary, or a value that is a binary or a text."""
+
+
+def envelope_of(message: bytes) -> bytes:
+    """A message without its body, if `put_body` can put that back to the byte; else all of it."""
+    bodies = [each for each in walk_sections(message) if each[0] in BODY]
+    if len(bodies) != 1:
+        return message
+    ((code, start, value, stop),) = bodies
+    kind = message[value]
+    is_narrow = kind < 0xB0
+    if (
+        kind & 0xEF not in _PLAIN_BODIES.get(code, ())
+        or message[start:value] != bytes((0x00, 0x53, code))
+        or (not is_narrow and stop - value - 5 < 256)  # AMQP has a shorter form for it
+    ):
+        return message
+    return message[:start] + message[stop:]
+
+
+def put_body(envelope: bytes, section: bytes) -> bytes:
+    """A message from its envelope, and a body that was left out of it."""
+    place = len(envelope)
+    for code, start, _, _ in walk_sections(envelope):
+        if code in BODY:
+            return envelope
+        if code == FOOTER:
+            place = start
+    return envelope[:place] + section + envelope[place:]
+
+
 # Building
 
 

@@ -24,6 +24,7 @@ from busway.amqp.sections import (
     DATA,
     PROPERTIES,
     SECTION_SYMBOLS,
+    envelope_of,
     sender_front,
 )
 from busway.model.entities import Entity, Subscription
@@ -201,6 +202,20 @@ def raw_message(content: JournalContent, bare: bytes) -> bytes:
     return front + bare
 
 
+def _raw(row: JournalRow, content: JournalContent | None) -> bytes | None:
+    if content is None or row.bare is None or row.record.event not in CARRYING:
+        return None
+    return raw_message(content, row.bare)
+
+
+def _envelope(raw: bytes | None) -> bytes | None:
+    """None also of a message whose sections cannot be read: all of it is its body."""
+    try:
+        return None if raw is None else envelope_of(raw)
+    except ProtocolError:
+        return None
+
+
 # --- columns -------------------------------------------------------------------------------------
 
 ENQUEUED_OR_MOVED = (JournalEvent.ENQUEUED, JournalEvent.MOVED)
@@ -251,11 +266,8 @@ OF_ROW: dict[str, OfRow] = {
         row.record.description if row.record.event in LEAVING else content and content.destination
     ),
     "message_size": lambda _, content: content and content.size,
-    "raw": lambda row, content: (
-        raw_message(content, row.bare)
-        if content is not None and row.bare is not None and row.record.event in CARRYING
-        else None
-    ),
+    "raw": lambda row, content: _raw(row, content),
+    "envelope": lambda row, content: _envelope(_raw(row, content)),
 }
 
 # The places of fields in the properties section (AMQP 1.0, section 3.2.4).

@@ -14,7 +14,7 @@ from busway.model.durations import DAY_MS
 from busway.model.entities import Entity
 from busway.model.retention import OwnLimits
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a column is added."""
 
 
@@ -135,6 +135,7 @@ COLUMNS = (
     Column("body_size", _COUNT, of_message=True),
     Column("message_size", _COUNT),
     Column("schema_version", _SMALL),
+    Column("envelope", _BINARY, of_message=True),
 )
 
 RAW = Column("raw", _BINARY, of_message=True)

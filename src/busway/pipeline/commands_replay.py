@@ -58,6 +58,9 @@ def replay(
         ),
     ] = None,
     chunk: Annotated[str, typer.Option(metavar="N", help="Messages sent at a time.")] = "10000",
+    keep_ids: Annotated[
+        bool, typer.Option("--keep-ids", help="Send them under the ids that they had.")
+    ] = False,
     accept_duplicates: AcceptDuplicates = False,
     connection_string: ConnectionString = None,
     http_endpoint: HttpEndpoint = None,
@@ -73,8 +76,9 @@ def replay(
 
     \b
     First a plan is written into the lake, then it is sent chunk after chunk. A run that was killed
-    goes on if it is run again with the same words and --plan NAME. Copies have ids of their own;
-    the old one is in their property 'busway-original-message-id'. --where is a condition on the
+    goes on if it is run again with the same words and --plan NAME. Copies are what was sent, to the
+    byte, but for ids of their own (the old one is in their property 'busway-original-message-id');
+    with --keep-ids they keep theirs. --where is a condition on the
     table 'messages': "state = 'completed' and subject = 'paid'".
     """
     from busway.pipeline.lake import Lake
@@ -102,6 +106,7 @@ def replay(
             sink_options=options,
             chunk_size=size,
             accept_duplicates=accept_duplicates,
+            keep_ids=keep_ids,
         )
         if dry_run:
             seen = job.look(samples)
@@ -110,11 +115,9 @@ def replay(
         console.say(f"the plan is '{name}'; if this run is ended, go on with --plan {name}")
         replayed = job.plan()
         console.say(f"{replayed.messages:,} messages in {replayed.chunks:,} chunks")
-        words = {"sending": "sending chunk", "sent": "has arrived: chunk"}
-        job.send(
-            replayed,
-            lambda number, state: console.say(f"{words[state]} {number + 1} of {replayed.chunks}"),
-        )
+        with progress("sent", replayed.messages, said_every_s=0) as bar:
+            job.send(replayed, lambda chunk, state: bar(replayed.sent_before + replayed.sent))
+            bar(replayed.sent_before + replayed.sent)
     lines = [
         f"{replayed.sent:,} messages of '{entity}' were sent to '{target}' (plan {name})",
         *([f"{replayed.sent_before:,} were sent before"] if replayed.sent_before else []),

@@ -58,7 +58,7 @@ def encode(row: Mapping[str, Any]) -> bytes:
         )
     except (ValueError, ProtocolError) as error:
         raise MessageError(f"A value cannot be written in AMQP: {error}.") from error
-    return sections + _body(row.get("body"), row.get("body_type"))
+    return sections + body_section(row.get("body"), row.get("body_type"))
 
 
 def _header(time_to_live: Any) -> Header | None:
@@ -145,7 +145,7 @@ def _value(kind: str, value: Any) -> Any:
 # --- body ----------------------------------------------------------------------------------------
 
 
-def _body(body: bytes | str | None, body_type: str | None) -> bytes:
+def body_section(body: bytes | str | None, body_type: str | None) -> bytes:
     if body is None and body_type is None:
         return b""
     content = body.encode() if isinstance(body, str) else body or b""

@@ -15,10 +15,12 @@ SAID_EVERY_S = 5.0
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(
+    what: str, total: int, said_every_s: float = SAID_EVERY_S
+) -> Iterator[Callable[[int], None]]:
     """A function to be told how many of `total` are done. What it was told last is always shown."""
     is_person = sys.stderr.isatty()
-    every_s = DRAWN_EVERY_S if is_person else SAID_EVERY_S
+    every_s = DRAWN_EVERY_S if is_person else said_every_s
     shown, told = -1, -1
     next_at = 0.0
 
@@ -41,7 +43,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     try:
         yield tell
     finally:
-        if told != shown:
+        if told not in (-1, shown):
             show(told)
         if is_person and shown >= 0:
             print(file=sys.stderr)

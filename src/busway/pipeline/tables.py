@@ -60,6 +60,8 @@ JOURNAL_MEANINGS = {
     "body_size": "bytes of the body",
     "message_size": "bytes of the whole message",
     "schema_version": "of these columns",
+    "envelope": "the encoded message without its body, as it was sent; with it, if that is no plain"
+    " text or bytes",
 }
 
 EVENTS = LakeTable(
