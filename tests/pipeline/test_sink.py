@@ -12,6 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
+from busway.pipeline.capture import started
 from busway.pipeline.messages import hashed
 from busway.pipeline.options import READ_OPTIONS, WRITE_OPTIONS
 from busway.pipeline.sink import COLUMNS, Sent, SinkError, reconcile
@@ -194,11 +195,10 @@ def test_a_journal_can_be_copied_as_a_stream(
             .options(maxEventsPerTrigger=100)
             .load()
         )
-        query = (
+        query = started(
             stream.writeStream.format("busway")
             .options(entity="copy", credentialsFrom=secret, checkpointLocation=tmp_path / attempt)
             .trigger(availableNow=True)
-            .start()
         )
         query.awaitTermination()
         assert query.exception() is None

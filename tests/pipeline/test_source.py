@@ -10,6 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from busway.pipeline.capture import started
 from busway.pipeline.journal import EpochError, Journal
 from busway.pipeline.offsets import Offset
 from busway.pipeline.options import read_options
@@ -114,11 +115,10 @@ def test_a_stream_takes_so_much_at_a_time_and_ends(
         .options(entity="spread", credentialsFrom=secret, maxEventsPerTrigger=150, consumer="test")
         .load()
     )
-    query = (
+    query = started(
         stream.writeStream.foreachBatch(lambda batch, number: sizes.append(batch.count()))
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
-        .start()
     )
     query.awaitTermination()
     assert sum(sizes) == SENT

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from busway.remote.connection import Credentials
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +35,15 @@ CHECKPOINTS = "_checkpoints"
 """Beside the tables; the underscore keeps readers of folders out."""
 DEFAULT_EVENTS_PER_TRIGGER = 200_000
 TRIGGER_S = 2
+LOOK_EVERY_S = 0.1
 FIRST_PATIENCE_S = 10.0
 """For a broker that was never reached: the user may have mistyped where it is."""
+
+
+STARTS_MAX = 5
+GIVEN_UP = "Python worker failed to connect back"
+"""What Spark says of a reader that took more than ten seconds to start, as on a busy machine. There
+is no setting for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +130,7 @@ class Capture:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self._settings.trigger_s} seconds")
-        return writer.start()
+        return started(writer)
 
     def _keeper(self, app_id: str, heads: Heads) -> Callable[[DataFrame, int], None]:
         from pyspark.sql.functions import col, lit, to_date
@@ -215,6 +224,24 @@ class Capture:
     def _journal(self) -> Journal:
         entity = self._settings.entity
         return Journal(entity, self._credentials.pass_for(entity))
+
+
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """The query, once its reader is there: on a busy machine that takes several tries."""
+    for _ in range(STARTS_MAX - 1):
+        query = writer.start()
+        if not _was_given_up(query):
+            return query
+        log.info("a reader was slow to start, and Spark has given it up; trying again")
+    return writer.start()
+
+
+def _was_given_up(query: StreamingQuery) -> bool:
+    """Whether its reader did not start in time; waits until that is known."""
+    while query.isActive and str(query.status["message"]).startswith("Initializing"):
+        time.sleep(LOOK_EVERY_S)
+    problem = query.exception()
+    return problem is not None and GIVEN_UP in str(problem)
 
 
 def own_id(checkpoint: Path) -> str:
