@@ -6,6 +6,7 @@ Progress goes to the error stream and the summary to the output, so that the lat
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -119,6 +120,10 @@ def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator
         check_spark()
         say("starting Spark")
         session = open_session(f"busway {job}", master, settings)
+    from pyspark.logger import PySparkLogger
+
+    # It would tell a mistake in a condition once more, as a page of JSON.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         if asked_to_end:
             raise KeyboardInterrupt
