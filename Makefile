@@ -17,6 +17,7 @@ SEEDS   ?= 1000
 KILLS   ?= 50
 ROUNDS  ?= 3
 MESSAGES ?= $(or $(BUSWAY_PIPELINE_MESSAGES),200000)
+EXAMPLES := $(addprefix tests/,amqp broker cluster filters gateway store http/test_rest_fuzz.py http/test_atom_fuzz.py)
 PEERS   ?= busway,rabbitmq-quorum
 
 # What an installation is made from: a change here installs again.
@@ -72,14 +73,9 @@ test: lint types tests  ## lint, types and all tests
 	@echo "lint, types and tests passed"
 
 # More workers than cores, because most tests wait for a server; a file stays with one worker,
-# because its tests share one. The pipeline's come last and one by one: each Spark takes all cores.
+# because its tests share one. tests/conftest.py says in which order they come.
 tests: $(VENV)/.dev browser
-ifeq ($(strip $(ARGS)),)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/pipeline
-	$(BIN)/python -m pytest tests/pipeline
-else
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
-endif
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Pages are tested in Chromium: from Debian's packages, where there is root to install them.
 browser:
@@ -105,11 +101,12 @@ sim: $(VENV)/.dev  ## many seeds of the simulation, and long runs against the or
 	$(BIN)/python -m busway.sim --seeds $(SEEDS) $(ARGS)
 	BUSWAY_ORACLE_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest --timeout 0 tests/sim/test_oracle.py
 
-fuzz: $(VENV)/.dev  ## feed rubbish to codec, connections, filters and management (SECONDS=60 SEED=1)
+fuzz: $(VENV)/.dev  ## rubbish for codec, connections, filters and management, and new examples (SECONDS=60 SEED=1)
 	$(BIN)/python tests/fuzz/fuzz_codec.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_connection.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_filters.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_management.py --seconds $(SECONDS) --seed $(SEED)
+	BUSWAY_CHANCE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(EXAMPLES)
 
 chaos: $(VENV)/.dev  ## kill real processes again and again, and crowd sessions (KILLS=50)
 	BUSWAY_KILLS=$(KILLS) BUSWAY_OUTAGE_S=20 BUSWAY_SESSIONS=full $(BIN)/python -m pytest --timeout 3600 \

@@ -142,7 +142,7 @@ def test_a_position_says_where_to_begin(spark: SparkSession, secret: str, server
     ("options", "text"),
     [
         ({"entity": "silent"}, "not captured"),
-        ({"entity": "nowhere"}, "could not be found"),
+        ({"entity": "nowhere"}, "There is no queue, topic or subscription 'nowhere'"),
         ({}, "Say which queue or topic"),
         ({"entity": "plain", "startingOffset": "latest"}, "Did you mean 'startingPosition'"),
         ({"entity": "plain", "connectionString": "x"}, "Spark shows options in plans and logs"),
