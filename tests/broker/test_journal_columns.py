@@ -260,6 +260,13 @@ def test_an_envelope_and_a_body_make_the_raw_message(
     assert put_body(envelope, body) == found["raw"]
 
 
+def test_an_envelope_has_what_rules_have_set() -> None:
+    """ACT-1: what a subscription holds is not what was sent to its topic."""
+    changes = merge_changes(None, {"set": "by a rule"})
+    found = one(carrying(encode_message(data=b"x"), changes=changes))
+    assert found["envelope"] == encode_message(application_properties={"set": "by a rule"})
+
+
 def test_what_cannot_be_read_has_no_envelope() -> None:
     found = one(carrying(b"\x00\x53\x75\xa0\xff"))
     assert (found["body_type"], found["envelope"]) == ("undecodable", None)

@@ -43,6 +43,19 @@ capture = true
 name = "others"
 requires_duplicate_detection = true
 capture = true
+
+[[topics]]
+name = "news"
+partitioned = true
+
+[[topics.subscriptions]]
+name = "all"
+capture = true
+
+[[topics.subscriptions.rules]]
+name = "mark"
+sql_filter = "1 = 1"
+action = "SET marked = 'yes'"
 """
 NOW_MS = time.time_ns() // 1_000_000
 FRONT = encode_message(
@@ -84,6 +97,21 @@ def raws(server: Server, queue: str) -> list[bytes]:
         ]
 
 
+def captured(
+    spark: SparkSession, server: Server, entity: str, folder: Path
+) -> tuple[Lake, dict[str, str]]:
+    """A lake with all that happened to it so far, and how Spark reaches the broker."""
+    secret = folder / "connection-string"
+    secret.write_text(server.connection_string)
+    options = {"credentialsFrom": f"file:{secret}"}
+    lake = Lake(folder / "lake")
+    credentials = connection.read(server.connection_string)
+    capture = Capture(spark, lake, credentials, CaptureSettings(entity), options)
+    heads, _ = capture.switch_on()
+    capture.begin(heads, once=True).awaitTermination()
+    return lake, options
+
+
 def test_messages_of_every_kind_are_the_same_to_the_byte(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -101,13 +129,7 @@ def test_messages_of_every_kind_are_the_same_to_the_byte(
         Sender("exact", credentials.pass_for("exact")).send_all(messages)
         before = raws(server, "exact")
         assert len(before) == len(KINDS) + 1
-        secret = tmp_path / "connection-string"
-        secret.write_text(server.connection_string)
-        options = {"credentialsFrom": f"file:{secret}"}
-        lake = Lake(tmp_path / "lake")
-        capture = Capture(spark, lake, credentials, CaptureSettings("exact"), options)
-        heads, _ = capture.switch_on()
-        capture.begin(heads, once=True).awaitTermination()
+        lake, options = captured(spark, server, "exact", tmp_path)
 
         def replay(to: str, **more: Any) -> Replay:
             plan = f"to-{to}"
@@ -129,3 +151,22 @@ def test_messages_of_every_kind_are_the_same_to_the_byte(
         planned = job.plan()
         with pytest.raises(ReplayError, match="may drop its own messages"):
             job.send(planned)
+
+
+def test_what_a_subscription_got_goes_to_a_queue(spark: SparkSession, tmp_path: Path) -> None:
+    """With what its rules have set, because that is the message that it got (ACT-1)."""
+    entity = "news/Subscriptions/all"
+    with Server(config=CONFIG, data=tmp_path / "data") as server:
+        credentials = connection.read(server.connection_string)
+        sent = encode_message(properties=Properties(message_id="n"), data=b"news")
+        Sender("news", credentials.pass_for("news")).send_all([sent])
+        lake, options = captured(spark, server, entity, tmp_path)
+        job = Replay(
+            spark, lake, Selection(entity), "others", "plan", sink_options=options, keep_ids=True
+        )
+        assert job.send(job.plan()).sent == 1
+        (copy,) = raws(server, "others")
+    seen = scan_message(copy)
+    assert seen.message_id == "n"
+    assert read_application_properties(seen.bare)["marked"] == "yes"
+    assert seen.bare.endswith(encode_message(data=b"news"))

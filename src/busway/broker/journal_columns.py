@@ -24,6 +24,7 @@ from busway.amqp.sections import (
     DATA,
     PROPERTIES,
     SECTION_SYMBOLS,
+    apply_changes,
     envelope_of,
     sender_front,
 )
@@ -208,10 +209,17 @@ def _raw(row: JournalRow, content: JournalContent | None) -> bytes | None:
     return raw_message(content, row.bare)
 
 
-def _envelope(raw: bytes | None) -> bytes | None:
-    """None also of a message whose sections cannot be read: all of it is its body."""
+def _envelope(row: JournalRow, content: JournalContent | None) -> bytes | None:
+    """With what rules have set on it (ACT-1), because that is the message that is there.
+
+    None also of a message whose sections cannot be read: all of it is its body.
+    """
+    if content is None or row.bare is None or row.record.event not in CARRYING:
+        return None
     try:
-        return None if raw is None else envelope_of(raw)
+        changes = content.changes
+        bare = row.bare if changes is None else apply_changes(row.bare, changes)
+        return envelope_of(raw_message(content, bare))
     except ProtocolError:
         return None
 
@@ -267,7 +275,7 @@ OF_ROW: dict[str, OfRow] = {
     ),
     "message_size": lambda _, content: content and content.size,
     "raw": lambda row, content: _raw(row, content),
-    "envelope": lambda row, content: _envelope(_raw(row, content)),
+    "envelope": lambda row, content: _envelope(row, content),
 }
 
 # The places of fields in the properties section (AMQP 1.0, section 3.2.4).
