@@ -15,9 +15,9 @@ arrived: so a session keeps its order.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from busway.broker.journal_columns import UNDECODABLE
@@ -292,6 +292,7 @@ class Replay:
         window_s = self._window_s()
         marks = self._marks()
         self._check_events(replayed)
+        dates = self._dates()
         for chunk in range(replayed.chunks):
             first = chunk * self._chunk_size
             size = min(self._chunk_size, replayed.messages - first)
@@ -306,7 +307,7 @@ class Replay:
             elif window_s is None or _age_s(begun) > window_s * SAFE_PART:
                 self._must_accept(chunk, begun, window_s)
             on_chunk(chunk, SENDING)
-            self._send_chunk(chunk)
+            self._send_chunk(chunk, dates[chunk])
             if again if window_s is None else _age_s(begun) > window_s:
                 replayed.doubtful.append(chunk)
             on_chunk(chunk, SENT)
@@ -374,13 +375,21 @@ class Replay:
             "as a whole all the same: --accept-duplicates."
         )
 
-    def _send_chunk(self, chunk: int) -> None:
+    def _dates(self) -> dict[int, list[date]]:
+        """By chunk: the days of its arrivals, so that no files of others are read for it."""
+        columns = ["chunk", "event_date"]
+        pairs = self._messages.delta().to_pyarrow_table(columns=columns).group_by(columns)
+        found: dict[int, list[date]] = {}
+        for row in pairs.aggregate([]).to_pylist():
+            found.setdefault(row["chunk"], []).append(row["event_date"])
+        return found
+
+    def _send_chunk(self, chunk: int, dates: Sequence[date]) -> None:
         from pyspark.sql import functions as f
 
         tasks = self._spark.sparkContext.defaultParallelism
         chosen = self._messages.frame(self._spark).where(f.col("chunk") == chunk)
-        dates = [row.event_date for row in chosen.select("event_date").distinct().collect()]
-        arrivals = self._arrivals().where(f.col("event_date").isin(dates))  # the other files stay
+        arrivals = self._arrivals().where(f.col("event_date").isin(list(dates)))
         new_id = f.lit(None).cast("string") if self._keep_ids else f.col("plan_id")
         places = chosen.select(*PLACE, "position", f.col("message_id").alias("plan_id"))
         together = f.coalesce("session_id", "partition_key", "plan_id")
