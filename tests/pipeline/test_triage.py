@@ -43,6 +43,11 @@ CONFIG = """
 name = "orders"
 partitioned = true
 requires_duplicate_detection = true
+lock_duration = "15s"
+
+[[queues]]
+name = "brief"
+partitioned = true
 lock_duration = "5s"
 
 [[queues]]
@@ -117,9 +122,12 @@ def dead_letter(server: Server, numbers: range, entity: str = "orders", **more: 
                 sender.send_messages(message)
         how = {} if session is None else {"session_id": session}
         with receiver_of(client, entity, **how) as receiver:
-            for message in received(receiver, len(numbers)):
-                reason = REASONS[int(str(message)) % 3]
-                receiver.dead_letter_message(message, reason, f"because of {reason}")
+            left = len(numbers)
+            while left:  # few at a time: their locks run
+                for message in receiver.receive_messages(min(left, 20), max_wait_time=5):
+                    reason = REASONS[int(str(message)) % 3]
+                    receiver.dead_letter_message(message, reason, f"because of {reason}")
+                    left -= 1
 
 
 def received(receiver: ServiceBusReceiver, count: int) -> list[Any]:
@@ -282,12 +290,12 @@ def test_locks_are_renewed_while_it_lasts_longer_than_they_do(
 
     def slow(done: Resubmitted) -> None:
         groups.append(done.moved)
-        time.sleep(8 / 12)  # a slow broker: about a dozen of 16 partitions have one of the twenty
+        time.sleep(2)  # a slow broker: about a dozen of 16 partitions have one of the twenty
 
     began = time.monotonic()
     chosen = chosen_of(credentials, "orders", "Late")
     done = Triage("orders", "other", credentials).resubmit(chosen, slow)
-    assert time.monotonic() - began > 5, f"only {len(groups)} groups"
+    assert time.monotonic() - began > 15, f"only {len(groups)} groups"
     assert (done.moved, done.refused) == (20, {})
     assert numbers_in(server, "other", 20) == with_reason("Late")
     dead = taken(server, "orders", 40, **DEAD)
@@ -296,22 +304,20 @@ def test_locks_are_renewed_while_it_lasts_longer_than_they_do(
 
 def test_a_lock_that_was_lost_makes_no_copy(server: Server, credentials: Credentials) -> None:
     """TXN-2: somebody else has got the dead letters meanwhile; they are neither lost nor twice."""
-    dead_letter(server, range(3))
-    queue = DeadLetterQueue("orders", credentials, "other")
+    dead_letter(server, range(3), "brief")
+    queue = DeadLetterQueue("brief", credentials, "other")
     held = queue.take()
     assert len(held) == 3
     with (
         ServiceBusClient.from_connection_string(server.connection_string) as client,
-        receiver_of(client, "orders", **DEAD) as receiver,
+        receiver_of(client, "brief", **DEAD) as receiver,
     ):
-        others = received(receiver, 3)  # they come when the locks have run out
+        received(receiver, 3)  # they come when the locks have run out
         for each in held:
             with pytest.raises(RolledBackError, match="lock"):
                 queue.move([(each, copy_of(each.payload, 0, message_id="x"))])
-        for other in others:
-            receiver.abandon_message(other)
     queue.close()
-    assert resubmitted(credentials, "orders", "other").moved == 3
+    assert resubmitted(credentials, "brief", "other").moved == 3
     assert numbers_in(server, "other", 3) == [0, 1, 2]
 
 
@@ -361,7 +367,7 @@ def test_a_run_that_is_killed_is_run_again(server: Server) -> None:
     )
     assert again.returncode == 0, again.stderr
     done = json.loads(again.stdout)
-    assert 0 < done["moved"] < many // 3
+    assert done["moved"] < many // 3  # the run before had begun
     assert (done["gone"], done["locked"], done["refused"]) == (0, 0, {})
     assert numbers_in(server, "other", many // 3) == list(range(2, many, 3))
     rest = numbers_in(server, "orders", many - many // 3, **DEAD)

@@ -129,7 +129,7 @@ def prepare(options: WriteOptions, schema: StructType, *, overwrite: bool) -> Si
     """Check rows and target, before anything is sent."""
     if overwrite:
         raise OptionError("Messages that were sent cannot be overwritten: use mode('append').")
-    encoded = schema.names == [ENCODED]
+    encoded = schema.names == [ENCODED] and isinstance(schema[ENCODED].dataType, BinaryType)
     columns = {ENCODED: ENCODED} if encoded else _columns(options, schema)
     identity = () if encoded else _identity(options, schema)
     allowed = options.pass_for_entity()
