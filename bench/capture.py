@@ -5,16 +5,18 @@
 Needs `amqpload` (make -C bench). `--before` is the Python of another tree's environment, to compare
 with a version that has no journals. Variants alternate within each round, and CPU is that of the
 broker's own process (all of its threads): what else runs on the machine is not in it. `--scan`
-fills a journal with so many events and measures sends at a fixed rate without a reader, and then
-while the whole journal is read again and again.
+fills a journal with so many events and measures sends at a fixed rate, in turns without a reader
+and while readers get the whole journal over HTTP again and again; medians of the turns count.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import http.client
 import json
+import multiprocessing
 import os
+import resource
 import signal
 import socket
 import statistics
@@ -26,12 +28,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from busway.remote.connection import Credentials
+from busway.remote.connection import read as read_connection
+from busway.runtime.background import go_last
 
 HERE = Path(__file__).parent
 KEY = "a-key-for-the-bench-only"
 TICKS = os.sysconf("SC_CLK_TCK")
-SCANNED_COLUMNS = None
-"""All of them, bodies decoded."""
+SCANNED_ROWS = 20_000
+"""In one request of a reader."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,13 @@ class Broker:
             assert self.process.poll() is None, "the broker did not start"
 
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_of(self.process.pid)
+
+    def workers_cpu_s(self) -> float:
+        """Of the processes that it has started to read journals."""
+        pid = self.process.pid
+        tasks = Path(f"/proc/{pid}/task").glob("*/children")
+        return sum(cpu_of(int(child)) for task in tasks for child in task.read_text().split())
 
     def load(self, amqpload: Path, mode: str, *more: str) -> dict[str, object]:
         command = [str(amqpload), mode, "--port", str(self.port), "--address", "bench"]
@@ -124,66 +136,140 @@ def compare(variants: list[Variant], amqpload: Path, count: int, rounds: int) ->
 
 # --- sends beside a scan -------------------------------------------------------------------------
 
+QUANTILES = ("p50", "p99", "p999")
+EVENTS_OF_A_MESSAGE = 3
+"""Enqueued, delivered, completed."""
 
-def beside_a_scan(variant: Variant, amqpload: Path, events: int, rate: int) -> None:
-    from busway.runtime.journal_readers import JournalReaders
 
+@dataclass(frozen=True)
+class Measured:
+    ack_us: dict[str, float]
+    rows: int
+    """That readers got meanwhile."""
+    seconds: float
+    broker_cores: float
+    workers_cores: float
+    others_share: float
+    """Of the machine, for what is no part of this."""
+
+
+def beside_a_scan(
+    variant: Variant, amqpload: Path, events: int, rate: int, pairs: int, readers: int, seconds: int
+) -> None:
     with broker(variant) as made:
-        count = events // 2
-        made.load(amqpload, "send", "--count", str(count), "--window", "500", "--connections", "4")
-        made.load(amqpload, "receive", "--count", str(count), "--settle", "second")
-        queue = queue_of(made.data)
-        sources = {store_id: made.data / name for store_id, name in store_files(made.data).items()}
-
-        async def scanned(probe: subprocess.Popen[str]) -> tuple[int, float]:
-            readers = JournalReaders(sources)
-            rows, began = 0, time.perf_counter()
-            while probe.poll() is None:
-                (head,) = await readers.heads(queue)
-                stream = readers.stream(queue, 0, 0, head.head.next_offset, SCANNED_COLUMNS)
-                async for _ in stream:
-                    if probe.poll() is not None:
-                        break
-                else:
-                    rows += head.head.next_offset
-            seconds = time.perf_counter() - began
-            await readers.close()
-            return rows, seconds
-
-        for name in ("without a reader", "beside a scan", "without a reader", "beside a scan"):
-            command = [str(amqpload), "send", "--port", str(made.port), "--address", "bench"]
-            command += ["--size", "1024", "--rate", str(rate), "--duration", "8"]
-            command += ["--cbs-key-name", "RootManageSharedAccessKey", "--cbs-key", KEY]
-            probe = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            if name == "beside a scan":
-                rows, seconds = asyncio.run(scanned(probe))
-                name += f" (whole scans of {rows:,} rows in {seconds:.1f} s)"
-            outcome = json.loads(probe.communicate()[0])
-            print(f"{name}: ack_us {outcome['send']['ack_us']}", flush=True)
+        count = str(events // EVENTS_OF_A_MESSAGE)
+        made.load(amqpload, "send", "--count", count, "--window", "500", "--connections", "4")
+        made.load(amqpload, "receive", "--count", count, "--settle", "second")
+        command = [str(amqpload), "send", "--port", str(made.port), "--address", "bench"]
+        command += ["--size", "1024", "--rate", str(rate), "--duration", str(seconds)]
+        command += ["--cbs-key-name", "RootManageSharedAccessKey", "--cbs-key", KEY]
+        found: dict[str, list[Measured]] = {"without a reader": [], "beside a scan": []}
+        print(
+            "| pair | case | p50 ms | p99 | p99.9 | rows/s read | broker cores | workers | others |"
+        )
+        print("|---|---|---|---|---|---|---|---|---|")
+        one_measurement(made, command, readers)  # starts workers, warms caches
+        for pair in range(pairs):
+            # Whichever is first in a pair is second in the next: drift hits both alike.
+            for name in list(found)[:: 1 if pair % 2 == 0 else -1]:
+                scanning = readers if name == "beside a scan" else 0
+                measured = one_measurement(made, command, scanning)
+                found[name].append(measured)
+                print(f"| {pair + 1} | {name} | {described(measured)} |", flush=True)
+    for name, each in found.items():
+        medians = {
+            quantile: statistics.median(one.ack_us[quantile] for one in each)
+            for quantile in QUANTILES
+        }
+        others = statistics.median(one.others_share for one in each)
+        shown = " | ".join(f"{medians[quantile] / 1e3:.2f}" for quantile in QUANTILES)
+        rows = statistics.median(one.rows / one.seconds for one in each)
+        print(f"| median | {name} | {shown} | {rows:,.0f} | | | {others:.0%} |")
 
 
-def queue_of(data: Path):  # type: ignore[no-untyped-def]
-    import sqlite3
-
-    from busway.cluster.catalog_rows import entity_of_row
-
-    catalog = sqlite3.connect(f"file:{data / 'catalog.db'}?mode=ro", uri=True)
-    row = catalog.execute(
-        "SELECT kind, path, incarnation, version, description FROM entities"
-    ).fetchone()
-    return entity_of_row(*row)
+def described(measured: Measured) -> str:
+    cells = [f"{measured.ack_us[quantile] / 1e3:.2f}" for quantile in QUANTILES]
+    cells.append(f"{measured.rows / measured.seconds:,.0f}")
+    cells += [f"{measured.broker_cores:.2f}", f"{measured.workers_cores:.2f}"]
+    return " | ".join([*cells, f"{measured.others_share:.0%}"])
 
 
-def store_files(data: Path) -> dict[str, str]:
-    import sqlite3
+def one_measurement(made: Broker, command: list[str], readers: int) -> Measured:
+    spawn = multiprocessing.get_context("spawn")
+    over, rows = spawn.Event(), spawn.Value("q", 0)
+    token = credentials(made.port).pass_for("bench").token
+    reading = [
+        spawn.Process(target=scan, args=(made.port, token, over, rows)) for _ in range(readers)
+    ]
+    for reader in reading:
+        reader.start()
+    while reading and not rows.value:
+        time.sleep(0.01)
+    rows_before, machine, began = rows.value, machine_cpu_s(), time.perf_counter()
+    broker_s, workers_s = made.cpu_s(), made.workers_cpu_s()
+    own_s = sum(cpu_of(reader.pid) for reader in reading)
+    children_s = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    outcome = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    seconds, got = time.perf_counter() - began, rows.value - rows_before
+    broker_s, workers_s = made.cpu_s() - broker_s, made.workers_cpu_s() - workers_s
+    own_s = sum(cpu_of(reader.pid) for reader in reading) - own_s + broker_s + workers_s
+    own_s += sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - children_s
+    others_s = machine_cpu_s() - machine - own_s
+    over.set()
+    for reader in reading:
+        reader.join()
+    return Measured(
+        outcome["send"]["ack_us"],
+        got,
+        seconds,
+        broker_s / seconds,
+        workers_s / seconds,
+        max(0.0, others_s) / seconds / (os.cpu_count() or 1),
+    )
 
-    found = {}
-    for path in data.rglob("*.db"):
-        if path.name != "catalog.db":
-            store = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-            (store_id,) = store.execute("SELECT store_id FROM store").fetchone()
-            found[store_id] = str(path.relative_to(data))
-    return found
+
+def scan(port: int, token: str, over: Any, rows: Any) -> None:
+    """A reader: all columns of all there is, again and again, as a broker serves them over HTTP. It
+    stands for one on another machine, so it is content with what is left of this one."""
+    go_last()
+    buffer = bytearray(1 << 20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    headers = {"Authorization": token}
+    while not over.is_set():
+        connection.request("GET", "/bench/$journal", headers=headers)
+        (head,) = json.loads(connection.getresponse().read())["partitions"]
+        first = head["earliest"]
+        while first < head["next"] and not over.is_set():
+            stop = min(first + SCANNED_ROWS, head["next"])
+            path = f"/bench/$journal/read?partition=0&from={first}&to={stop}"
+            connection.request("GET", path, headers=headers)
+            reply = connection.getresponse()
+            assert reply.status == 200, reply.read()
+            while reply.readinto(buffer):
+                pass
+            with rows.get_lock():
+                rows.value += stop - first
+            first = stop
+
+
+def credentials(port: int) -> Credentials:
+    return read_connection(
+        f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=RootManageSharedAccessKey;"
+        f"SharedAccessKey={KEY};UseDevelopmentEmulator=true"
+    )
+
+
+def cpu_of(pid: int | None) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def machine_cpu_s() -> float:
+    """What all cores have worked."""
+    user, nice, system, _, _, irq, softirq, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq) / TICKS
 
 
 def main() -> None:
@@ -194,11 +280,22 @@ def main() -> None:
     parser.add_argument("--before", help="the Python of a tree without journals")
     parser.add_argument("--scan", type=int, metavar="EVENTS", help="measure sends beside a scan")
     parser.add_argument("--rate", type=int, default=500, help="of those sends, per second")
+    parser.add_argument("--pairs", type=int, default=5, help="of measurements, with --scan")
+    parser.add_argument("--readers", type=int, default=os.cpu_count(), help="of a scan")
+    parser.add_argument("--seconds", type=int, default=8, help="of a measurement, with --scan")
     arguments = parser.parse_args()
     (HERE / "run").mkdir(exist_ok=True)
     on = Variant("captured", sys.executable, True)
     if arguments.scan:
-        beside_a_scan(on, arguments.amqpload, arguments.scan, arguments.rate)
+        beside_a_scan(
+            on,
+            arguments.amqpload,
+            arguments.scan,
+            arguments.rate,
+            arguments.pairs,
+            arguments.readers,
+            arguments.seconds,
+        )
         return
     variants = [Variant("not captured", sys.executable, False), on]
     if arguments.before:

@@ -6,6 +6,8 @@ One broker, one captured partitioned queue with messages of 1 KiB, one Spark ses
 from the journal into Delta (`capture`), and from the journal into `noop`, which only reads them.
 Then the same rows are read into `noop` from Parquet files that `export` has written, with the same
 columns. Each way is run once to warm up and then `--rounds` times, in turns; the median counts.
+CPU is that of all processes together: broker, workers, Spark. It tells more than rows per second
+where the machine is not ours alone.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from typing import Any
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import encode_message
-from busway.remote import connection
 from busway.pipeline.capture import Capture, CaptureSettings
 from busway.pipeline.export import export
 from busway.pipeline.lake import Lake
 from busway.pipeline.sender import Sender
 from busway.pipeline.session import open_session
+from busway.remote import connection
 from busway.testing.server import Server
 
+TICKS = os.sysconf("SC_CLK_TCK")
 QUEUE = "bench"
 BODY = os.urandom(1024)
 CONFIG = f"""
@@ -93,15 +96,17 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             rows.select(*wanted).write.format("noop").mode("overwrite").save()
 
         seconds: dict[str, list[float]] = {"capture": [], "journal": [], "parquet": []}
+        cpu: dict[str, list[float]] = {name: [] for name in seconds}
         ways = {"capture": capture, "journal": journal, "parquet": parquet}
         for number in range(given.rounds + 1):
             for name, way in ways.items():
                 if name == "parquet" and number == 0:
                     export(spark, Lake(folder / "lake-0"), "events", folder / "parquet")
-                began = time.monotonic()
+                began, used = time.monotonic(), cpu_s(os.getpid())
                 way(number)
                 if number > 0:
                     seconds[name].append(time.monotonic() - began)
+                    cpu[name].append(cpu_s(os.getpid()) - used)
         spark.stop()
     rates = {name: given.rows / statistics.median(each) for name, each in seconds.items()}
     return {
@@ -114,8 +119,25 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         "noop_rows_per_s": round(rates["journal"]),
         "parquet_rows_per_s": round(rates["parquet"]),
         "noop_to_parquet": round(rates["journal"] / rates["parquet"], 3),
+        "cpu_us_per_row": {
+            name: round(statistics.median(each) / given.rows * 1e6, 1) for name, each in cpu.items()
+        },
         "seconds": {name: [round(one, 2) for one in each] for name, each in seconds.items()},
     }
+
+
+def cpu_s(pid: int) -> float:
+    """Of a process and all that it has started, those included that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").glob("*/children")
+            for child in task.read_text().split()
+        ]
+    except OSError:
+        return 0.0  # it has ended meanwhile; whoever waited for it counts it
+    return sum(map(int, fields[11:15])) / TICKS + sum(map(cpu_s, children))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def rows(house: SeveralEntities, entity: Entity) -> list[JournalRow]:
     house.run(1_000)
     handle = house.store_of(entity).medium.journal_handle()
     head = handle.head(key_of(entity)) or JournalHead()
-    found = handle.read(key_of(entity), head.earliest, head.next_offset)
+    found = handle.read(key_of(entity), head.earliest, head.next_offset).rows()
     offsets = [row.record.offset for row in found]
     assert offsets == list(range(head.earliest, head.next_offset)), "offsets are dense"
     times = [row.record.time_ms for row in found]
@@ -462,7 +462,7 @@ class TestCommits:
         store.stop()
         house.world.run_until(lambda: not store.running)
         handle = store.medium.journal_handle()
-        assert [row.record.event for row in handle.read(key_of(queue), 0, 9)] == [
+        assert [row.record.event for row in handle.read(key_of(queue), 0, 9).rows()] == [
             JournalEvent.ENQUEUED,
             JournalEvent.DELIVERED,
         ]

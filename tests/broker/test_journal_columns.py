@@ -12,11 +12,11 @@ from busway.amqp import types as amqp
 from busway.amqp.codec import decode_value, encode_value, scan_message
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import NO_BODY, encode_message, merge_changes, pack_header, put_body
-from busway.broker.journal_columns import to_columns
+from busway.broker.journal_columns import fields_for, to_columns
 from busway.model.entities import Queue, Subscription
 from busway.model.journal import BY_NAME, COLUMNS, RAW, JournalEvent, columns_named
 from busway.model.names import SubQueueKind
-from busway.store.journal import JournalContent, JournalRecord, JournalRow
+from busway.store.journal import JournalContent, JournalPage, JournalRecord, JournalRow
 from tests.store.test_contract_journal import content as journal_content
 
 QUEUE = Queue(path="orders", incarnation=3, created_ms=77)
@@ -30,12 +30,12 @@ def carrying(bare: bytes, event: JournalEvent = JournalEvent.ENQUEUED, **fields:
 
 
 def one(row: JournalRow, entity: Queue | Subscription = QUEUE) -> dict[str, Any]:
-    found = to_columns(entity, 2, [row], (*COLUMNS, RAW))
+    found = to_columns(entity, 2, JournalPage.of([row]), (*COLUMNS, RAW))
     return {name: cells[0] for name, cells in found.items()}
 
 
 def test_every_column_is_there_in_the_order_of_the_table() -> None:
-    assert list(to_columns(QUEUE, 0, [], COLUMNS)) == [column.name for column in COLUMNS]
+    assert list(to_columns(QUEUE, 0, JournalPage(), COLUMNS)) == [column.name for column in COLUMNS]
     assert list(one(carrying(b""))) == list(BY_NAME)
 
 
@@ -287,7 +287,8 @@ def test_the_raw_message_is_what_the_sender_sent() -> None:
 
 def test_only_the_columns_that_are_asked_for() -> None:
     columns = columns_named(["event", "message_id", "journal_offset"])
-    found = to_columns(QUEUE, 0, [carrying(encode_message(data=b"x"))], columns)
+    page = JournalPage.of([carrying(encode_message(data=b"x"))], fields_for(columns))
+    found = to_columns(QUEUE, 0, page, columns)
     assert found == {"journal_offset": [5], "event": ["enqueued"], "message_id": [None]}
     with pytest.raises(KeyError, match="no_such"):
         columns_named(["event", "no_such"])

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from busway.broker.journal_arrow import arrow_schema, ipc_stream, to_arrow
+from busway.broker.journal_arrow import arrow_schema, to_arrow
+from busway.broker.journal_properties import TextMaps
 from busway.broker.journal_reader import (
     EntityJournal,
     EpochDiffersError,
@@ -54,16 +55,23 @@ class Shelves:
     def owner(self, partition: int) -> Owner:
         return self.owners[self.queue.placement[partition]]
 
-    def write(self, partition: int, count: int, size: int = 36, first: int = 0) -> None:
+    def write(
+        self,
+        partition: int,
+        count: int,
+        size: int = 36,
+        first: int = 0,
+        bare: bytes | None = None,
+    ) -> None:
         """Rows of 100 bytes each, unless `size` says otherwise."""
         rows, bodies = [], []
         for offset in range(first, first + count):
             self._bodies += 1
-            bare = message(f"{partition}-{offset}").bare
+            body = bare or message(f"{partition}-{offset}").bare
             carried = content(self._bodies, size)
             row = record(offset, JournalEvent.ENQUEUED, content=carried)
             rows.append(row._replace(slot=partition + 1))
-            bodies.append((self._bodies, bare))
+            bodies.append((self._bodies, body))
         head = JournalHead(0, first + count, 0, 1_000, 1_000 + first + count - 1)
         self.owner(partition).commit(
             journal=rows, bodies=bodies, journal_heads={partition + 1: head}
@@ -147,6 +155,14 @@ class TestPlanning:
         total = sum(shelves.journal.plan({}, rows=rows).values())
         assert 0 < total <= rows
 
+    def test_without_a_limit_of_bytes_no_row_is_looked_at(self, shelves: Shelves) -> None:
+        """A plan costs the same however long the journal is."""
+        shelves.write(0, 3)
+        head = JournalHead(0, 50_000_000, 0, 1_000, 9_000)
+        shelves.owner(0).commit(journal_heads={1: head})
+        assert shelves.journal.plan({}) == {0: 50_000_000, 1: 0, 2: 0}
+        assert shelves.journal.plan({}, rows=200_000) == {0: 200_000, 1: 0, 2: 0}
+
     def test_bytes(self, shelves: Shelves) -> None:
         for partition in range(3):
             shelves.write(partition, 50)
@@ -229,35 +245,25 @@ class TestReading:
 
 
 class TestArrow:
-    def test_a_stream_has_the_declared_schema_and_the_values(self, shelves: Shelves) -> None:
+    def test_batches_have_the_declared_schema_and_the_values(self, shelves: Shelves) -> None:
         import pyarrow as pa
 
         shelves.write(1, 1_200)
-        pieces = list(ipc_stream(COLUMNS, shelves.journal.read(1, 0, 1_200)))
-        assert len(pieces) == 3
-        table = pa.ipc.open_stream(b"".join(pieces)).read_all()
+        batches = [to_arrow(COLUMNS, each) for each in shelves.journal.read(1, 0, 1_200)]
+        assert [batch.num_rows for batch in batches] == [1_000, 200]
+        table = pa.Table.from_batches(batches)
         assert table.schema == arrow_schema(COLUMNS)
-        assert table.num_rows == 1_200
         assert table["body"].to_pylist()[:2] == [b"1-0", b"1-1"]
         assert table["journal_offset"].to_pylist() == list(range(1_200))
         assert table["event_time"].cast(pa.int64()).to_pylist()[:2] == [1_000_000, 1_001_000]
         assert str(table.schema.field("event_time").type) == "timestamp[us, tz=UTC]"
 
-    def test_a_stream_without_rows_has_its_schema(self) -> None:
-        import pyarrow as pa
-
-        (only,) = [piece for piece in ipc_stream(SOME, []) if piece]
-        table = pa.ipc.open_stream(only).read_all()
-        assert (table.num_rows, table.schema.names) == (0, [column.name for column in SOME])
-
     def test_maps_and_nulls(self) -> None:
         columns = [BY_NAME["application_properties"], BY_NAME["enqueued_time"]]
-        values = {
-            "application_properties": [[("a", "1"), ("b", None)], None, []],
-            "enqueued_time": [None, 1, 2],
-        }
-        batch = to_arrow(columns, values)
-        assert batch["application_properties"].to_pylist() == [[("a", "1"), ("b", None)], None, []]
+        maps = TextMaps(["a", "b"], ["1", None], [0, None, 2])
+        assert list(maps) == [[("a", "1"), ("b", None)], None, []]
+        batch = to_arrow(columns, {"application_properties": maps, "enqueued_time": [None, 1, 2]})
+        assert batch["application_properties"].to_pylist() == list(maps)
 
     def test_nothing_of_it_is_imported_before_it_is_needed(self) -> None:
         """D-33."""

@@ -27,7 +27,7 @@ from busway.model.entities import Queue
 from busway.model.journal import JournalEvent, columns_named
 from busway.model.names import SubQueueKind
 from busway.pipeline.messages import MessageError, encode
-from busway.store.journal import JournalRecord, JournalRow
+from busway.store.journal import JournalPage, JournalRecord, JournalRow
 from tests.store.test_contract_journal import content
 
 PARTS = [
@@ -48,7 +48,8 @@ def columns_of(message: bytes) -> dict[str, Any]:
     )
     record = JournalRecord(1, 5, JournalEvent.ENQUEUED, 1_000, SubQueueKind.MAIN, 42)
     row = JournalRow(record._replace(content=carried), seen.bare)
-    found = to_columns(Queue(path="q", incarnation=1, created_ms=1), 0, [row], columns_named(PARTS))
+    queue, page = Queue(path="q", incarnation=1, created_ms=1), JournalPage.of([row])
+    found = to_columns(queue, 0, page, columns_named(PARTS))
     return {name: cells[0] for name, cells in found.items()}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +19,8 @@ from busway.broker.journal_arrow import arrow_schema
 from busway.broker.journal_reader import EpochDiffersError, JournalGapError
 from busway.model.entities import Queue
 from busway.model.journal import COLUMNS, columns_named
-from busway.runtime.journal_readers import JournalReaders
+from busway.runtime.journal_readers import CHUNK_BYTES, JournalReaders
+from busway.runtime.journal_workers import Workers
 from busway.store.base import Counters, StoreUnavailable, SubQueueKey, SubQueueKind
 from busway.store.journal import JournalHead, JournalHold
 from busway.store.memory import MemoryDisk, MemoryStore
@@ -86,7 +89,7 @@ async def test_what_goes_wrong_there_is_raised_here(
         await table(readers.stream(shelves.queue, 0, 4, 10, ["no_such"]))
 
 
-async def test_many_readers_share_one_worker(shelves: Shelves, readers: JournalReaders) -> None:
+async def test_many_readers_share_the_workers(shelves: Shelves, readers: JournalReaders) -> None:
     shelves.write(0, 3_000)
     read = await asyncio.gather(
         *(table(readers.stream(shelves.queue, 0, 0, 3_000, ["body"])) for _ in range(4))
@@ -97,9 +100,9 @@ async def test_many_readers_share_one_worker(shelves: Shelves, readers: JournalR
 async def test_a_worker_that_dies_is_replaced(shelves: Shelves, readers: JournalReaders) -> None:
     shelves.write(0, 5)
     await readers.heads(shelves.queue)
-    assert readers._worker is not None
-    readers._worker.kill()
-    await readers._worker.wait()
+    (worker,) = readers.workers.running
+    worker.kill()
+    await worker.wait()
     assert (await readers.heads(shelves.queue))[0].head.next_offset == 5
 
 
@@ -107,9 +110,8 @@ async def test_a_worker_that_dies_with_a_question_is_told_of(
     shelves: Shelves, readers: JournalReaders
 ) -> None:
     await readers.heads(shelves.queue)
-    worker = readers._worker
-    assert worker is not None
-    os.kill(worker.pid, 19)  # SIGSTOP: it takes the question and does not answer
+    (worker,) = readers.workers.running
+    os.kill(worker.pid, signal.SIGSTOP)  # it takes the question and does not answer
     asked = asyncio.create_task(readers.heads(shelves.queue))
     await asyncio.sleep(0)
     worker.kill()
@@ -123,15 +125,110 @@ async def test_who_gives_up_in_the_middle_gets_nobody_elses_answer(
 ) -> None:
     shelves.write(0, 5)
     await readers.heads(shelves.queue)
-    worker = readers._worker
-    assert worker is not None
-    os.kill(worker.pid, 19)
+    (worker,) = readers.workers.running
+    os.kill(worker.pid, signal.SIGSTOP)
     asked = asyncio.create_task(readers.at(shelves.queue, 0))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     assert (await readers.heads(shelves.queue))[0].head.next_offset == 5
+
+
+def stop(readers: JournalReaders) -> int:
+    """Make the only worker take its next question and not answer; its process."""
+    (worker,) = readers.workers.running
+    os.kill(worker.pid, signal.SIGSTOP)
+    return worker.pid
+
+
+async def test_a_question_that_waits_starts_another_worker(
+    shelves: Shelves, tmp_path: Path
+) -> None:
+    readers = JournalReaders({name: tmp_path / f"{name}.db" for name in "ab"}, Workers(most=2))
+    await readers.heads(shelves.queue)
+    pid = stop(readers)
+    first = asyncio.create_task(readers.at(shelves.queue, 0))
+    await asyncio.sleep(0)
+    assert len(await readers.heads(shelves.queue)) == 3
+    assert len(readers.workers.running) == 2
+    assert not first.done()
+    os.kill(pid, signal.SIGCONT)
+    assert await first == {0: 0, 1: 0, 2: 0}
+    await readers.close()
+
+
+async def test_there_are_never_more_workers_than_allowed(shelves: Shelves, tmp_path: Path) -> None:
+    readers = JournalReaders({name: tmp_path / f"{name}.db" for name in "ab"}, Workers(most=1))
+    await readers.heads(shelves.queue)
+    pid = stop(readers)
+    asked = [asyncio.create_task(readers.heads(shelves.queue)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert len(readers.workers.running) == 1
+    os.kill(pid, signal.SIGCONT)
+    assert [len(heads) for heads in await asyncio.gather(*asked)] == [3, 3, 3]
+    assert [worker.pid for worker in readers.workers.running] == [pid]
+    await readers.close()
+
+
+async def test_a_short_question_does_not_wait_for_all_of_a_long_one(
+    shelves: Shelves, tmp_path: Path
+) -> None:
+    """Readers take turns, batch by batch, however few workers there are."""
+    shelves.write(0, 5_000)
+    readers = JournalReaders({name: tmp_path / f"{name}.db" for name in "ab"}, Workers(most=1))
+    finished: list[str] = []
+
+    async def read(name: str, stop: int) -> None:
+        await table(readers.stream(shelves.queue, 0, 0, stop, ["body"]))
+        finished.append(name)
+
+    await asyncio.gather(read("long", 5_000), read("short", 10))
+    assert finished == ["short", "long"]
+    await readers.close()
+
+
+async def test_a_worker_that_has_nothing_to_do_is_ended(shelves: Shelves, tmp_path: Path) -> None:
+    sources = {name: tmp_path / f"{name}.db" for name in "ab"}
+    readers = JournalReaders(sources, Workers(idle_s=0.0))
+    await readers.heads(shelves.queue)
+    (worker,) = readers.workers.running
+    await asyncio.wait_for(worker.wait(), DEADLINE_S)
+    assert readers.workers.running == []
+    assert len(await readers.heads(shelves.queue)) == 3
+    await readers.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="a system without such a class")
+async def test_workers_run_when_nobody_else_wants_to(
+    shelves: Shelves, readers: JournalReaders
+) -> None:
+    await readers.heads(shelves.queue)
+    (worker,) = readers.workers.running
+    assert os.sched_getscheduler(worker.pid) == os.SCHED_IDLE
+    assert os.getpriority(os.PRIO_PROCESS, worker.pid) == 19
+    assert os.getsid(worker.pid) == os.getsid(0)
+    assert os.getpgid(worker.pid) == worker.pid  # a Ctrl-C is not for it
+
+
+async def test_a_large_batch_comes_in_small_chunks(
+    shelves: Shelves, readers: JournalReaders
+) -> None:
+    shelves.write(0, 1_000, bare=b"\x00\x53\x75\xb0\x00\x00\x10\x00" + bytes(4_096))
+    chunks = [chunk async for chunk in readers.stream(shelves.queue, 0, 0, 1_000)]
+    assert sum(map(len, chunks)) > 4_096_000
+    assert max(map(len, chunks)) <= CHUNK_BYTES
+
+
+async def test_who_leaves_a_stream_in_the_middle_costs_no_worker(
+    shelves: Shelves, readers: JournalReaders
+) -> None:
+    shelves.write(0, 5_000)
+    async with aclosing(readers.stream(shelves.queue, 0, 0, 5_000)) as chunks:
+        await anext(chunks)
+    (worker,) = readers.workers.running
+    assert len(await readers.heads(shelves.queue)) == 3
+    assert worker.is_running
 
 
 async def test_after_closing_nothing_is_asked(shelves: Shelves, readers: JournalReaders) -> None:
@@ -151,7 +248,7 @@ async def test_a_store_in_memory_is_read_in_a_thread() -> None:
     queue = Queue(path="orders", incarnation=7, placement=("m",), capture=True)
     read = await table(readers.stream(queue, 0, 0, 5, ["event"]))
     assert read["event"].to_pylist() == ["completed"] * 5
-    assert readers._worker is None
+    assert readers.workers.running == []
     await readers.close()
 
 
@@ -163,11 +260,12 @@ PARENT = """
 import asyncio, sys, os
 from pathlib import Path
 from busway.model.entities import Queue
-from busway.runtime.journal_readers import JournalReaders
+from busway.runtime.journal_readers import CHUNK_BYTES, JournalReaders
+from busway.runtime.journal_workers import Workers
 async def main():
     readers = JournalReaders({"a": Path(sys.argv[1])})
     await readers.heads(Queue(path="q", incarnation=1, placement=("a",)))
-    print(readers._worker.pid, flush=True)
+    print(readers.workers.running[0].pid, flush=True)
     os.kill(os.getpid(), 9)
 asyncio.run(main())
 """

@@ -30,7 +30,7 @@ from busway.amqp.performatives import (
     Kind,
     Transfer,
 )
-from busway.amqp.sections import BROKER_ANNOTATIONS, SECTION_SYMBOLS, Sections
+from busway.amqp.sections import BROKER_ANNOTATIONS, SECTION_SYMBOLS, Parts, Sections
 from busway.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
 
 cdef extern from "<stdint.h>":
@@ -51,3 +51,4 @@ include "_fast_decoding.pxi"
 include "_fast_encoding.pxi"
 include "_fast_frames.pxi"
 include "_fast_messages.pxi"
+include "_fast_reading.pxi"

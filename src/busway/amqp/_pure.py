@@ -11,6 +11,7 @@ from busway.amqp._pure_frames import (
     encode_transfer,
 )
 from busway.amqp._pure_messages import encode_delivery, scan_message, split_batch
+from busway.amqp._pure_reading import read_messages
 
 __all__ = [
     "decode_composite",
@@ -22,6 +23,7 @@ __all__ = [
     "encode_sasl_frame",
     "encode_transfer",
     "encode_value",
+    "read_messages",
     "scan_message",
     "split_batch",
 ]

@@ -32,5 +32,6 @@ encode_frame = implementation.encode_frame
 encode_sasl_frame = implementation.encode_sasl_frame
 encode_transfer = implementation.encode_transfer
 encode_value = implementation.encode_value
+read_messages = implementation.read_messages
 scan_message = implementation.scan_message
 split_batch = implementation.split_batch

@@ -97,6 +97,22 @@ class Sections:
     """The encoded map of that section; None if there is none."""
 
 
+@dataclass(slots=True)
+class Parts:
+    """What many messages say, part by part, as `codec.read_messages` finds it. Each list has a
+    value for each message, None for what it does not have."""
+
+    fields: list[list[Any]]
+    """Of the properties section, for each place that was asked for: texts."""
+    user: list[dict[Any, Any] | None]
+    """Application properties, with their AMQP types."""
+    bodies: list[bytes | None]
+    body_types: list[str | None]
+    """`data`, `sequence`, or of a value `string`, `binary`, `value`: see `read_messages`."""
+    unreadable: list[int]
+    """Which messages have sections that cannot be read: nothing is told of those."""
+
+
 def pack_header(durable: bool | None, first_acquirer: bool | None, priority: int | None) -> int:
     """One integer for the fields of a header that a broker only passes on.
 
@@ -145,15 +161,20 @@ def walk_pairs(data: bytes, offset: int, end: int) -> Iterator[tuple[bytes | Non
         raise malformed("A map has a key without a value.")
     for _ in range(count // 2):
         start = offset
-        value = skip(data, start, stop)
-        offset = skip(data, value, stop)
-        key = None
-        if data[start] & 0xEF in (0xA1, 0xA3):
-            first, last = variable_extent(data, start + 1, stop, bool(data[start] & 0x10))
-            key = data[first:last]
+        key, value, offset = _pair(data, start, stop)
         yield key, start, value, offset
     if offset != stop:
         raise malformed("The items of a list, map or array do not fill its size.")
+
+
+def _pair(data: bytes, start: int, stop: int) -> tuple[bytes | None, int, int]:
+    """The text of the key, the start of the value, and where the pair ends."""
+    value = skip(data, start, stop)
+    key = None
+    if data[start] & 0xEF in (0xA1, 0xA3):
+        first, last = variable_extent(data, start + 1, stop, bool(data[start] & 0x10))
+        key = data[first:last]
+    return key, value, skip(data, value, stop)
 
 
 def read_properties(bare: bytes) -> Properties:
@@ -186,6 +207,16 @@ def read_annotations(encoded: bytes) -> dict[str, Any]:
         value, offset = decode_within(encoded, offset, end, 0)
         if isinstance(key, str):
             found[str(key)] = value
+    return found
+
+
+def read_annotation(encoded: bytes, key: bytes) -> Any:
+    """One of them; None if it is not there. The others are not decoded, nor need they be good."""
+    found, offset, end = None, 0, len(encoded)
+    while offset < end:
+        name, value, offset = _pair(encoded, offset, end)
+        if name == key:
+            found, _ = decode_within(encoded, value, offset, 0)
     return found
 
 

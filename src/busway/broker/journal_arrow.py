@@ -5,10 +5,12 @@ pyarrow is a dependency of those who read journals only, and is imported when it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from busway.broker.journal_columns import Columns
+from busway.broker.journal_properties import TextMaps
 from busway.model.journal import Column, ColumnKind
 
 MICROSECONDS = 1_000
@@ -32,6 +34,11 @@ def _pyarrow() -> Any:
 
 def arrow_schema(columns: Sequence[Column]) -> Any:
     """A `pyarrow.Schema`. Every column may be null: new ones are added to old data."""
+    return _schema(tuple(columns))
+
+
+@lru_cache(maxsize=64)
+def _schema(columns: tuple[Column, ...]) -> Any:
     pa = _pyarrow()
     types = {
         ColumnKind.TEXT: pa.string(),
@@ -48,44 +55,31 @@ def to_arrow(columns: Sequence[Column], values: Columns) -> Any:
     """A `pyarrow.RecordBatch` of exactly that schema."""
     pa = _pyarrow()
     schema = arrow_schema(columns)
-    arrays = []
-    for column, field in zip(columns, schema, strict=True):
-        cells = values[column.name]
-        if column.kind is ColumnKind.TIME:
-            cells = [None if each is None else each * MICROSECONDS for each in cells]
-        arrays.append(pa.array(cells, field.type))
+    arrays = [
+        _array(pa, column.kind, field.type, values[column.name])
+        for column, field in zip(columns, schema, strict=True)
+    ]
     return pa.record_batch(arrays, schema=schema)
 
 
-def ipc_stream(columns: Sequence[Column], batches: Iterable[Columns]) -> Iterator[bytes]:
-    """An Arrow IPC stream, a piece for each batch; the schema is there even without rows."""
-    pa = _pyarrow()
-    sink = _Pieces()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), arrow_schema(columns)) as writer:
-        for values in batches:
-            writer.write_batch(to_arrow(columns, values))
-            yield sink.take()
-    yield sink.take()
+def _array(pa: Any, kind: ColumnKind, arrow_type: Any, cells: Sequence[Any]) -> Any:
+    if isinstance(cells, TextMaps):
+        return _maps(pa, arrow_type, cells)
+    if len(cells) and cells[0] is cells[-1] and cells.count(cells[0]) == len(cells):
+        # Half of the columns, in most journals: nothing, or the same word in every row.
+        if cells[0] is None:
+            return pa.nulls(len(cells), arrow_type)
+        if kind is not ColumnKind.TIME:
+            return pa.repeat(pa.scalar(cells[0], arrow_type), len(cells))
+    if kind is ColumnKind.TIME:
+        import pyarrow.compute as pc
+
+        return pc.multiply(pa.array(cells, pa.int64()), MICROSECONDS).view(arrow_type)
+    return pa.array(cells, arrow_type)
 
 
-class _Pieces:
-    """A file that is taken away piece by piece."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def take(self) -> bytes:
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
-
-    def flush(self) -> None:
-        """What is written is there."""
-
-    def close(self) -> None:
-        """The pieces are still to be taken."""
+def _maps(pa: Any, arrow_type: Any, cells: TextMaps) -> Any:
+    # A start that is null makes a map that is null; the last one only says where all end.
+    starts = pa.array([*cells.starts, len(cells.names)], pa.int32())
+    names, texts = pa.array(cells.names, pa.string()), pa.array(cells.texts, pa.string())
+    return pa.MapArray.from_arrays(starts, names, texts, arrow_type)

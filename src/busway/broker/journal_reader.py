@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from busway.broker.journal_columns import Columns, needs_messages, to_columns
+from busway.broker.journal_columns import Columns, fields_for, to_columns
 from busway.model.entities import Entity
 from busway.model.journal import COLUMNS, Column, epoch_of
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -19,6 +19,7 @@ from busway.store.journal import TRIM_ROWS, JournalHandle, JournalHead, JournalH
 
 PLAN_ROWS = TRIM_ROWS
 """Partitions take turns of so many rows, so that none is planned dry while others wait."""
+UNLIMITED = 1 << 62
 
 
 class JournalError(Exception):
@@ -149,8 +150,10 @@ class EntityJournal:
             partition: self._checked(partition, start.get(partition, head.earliest), head)
             for partition, head in heads.items()
         }
-        rows_left = rows if rows is not None else 1 << 62
-        bytes_left = size if size is not None else 1 << 62
+        if rows is None and size is None:
+            return {partition: head.next_offset for partition, head in heads.items()}
+        rows_left = rows if rows is not None else UNLIMITED
+        bytes_left = size if size is not None else UNLIMITED
         hungry = [each for each, end in ends.items() if end < heads[each].next_offset]
         planned_any = False
         while hungry and ((rows_left > 0 and bytes_left > 0) or not planned_any):
@@ -176,6 +179,8 @@ class EntityJournal:
         self, partition: int, first: int, stop: int, size: int, least: int
     ) -> tuple[int, int]:
         """How many of these rows are within `size`, but at least so many; and their bytes."""
+        if size >= UNLIMITED:
+            return stop - first, 0  # offsets are dense: only bytes have to be looked up
         handle, key = self._way(partition)
         count = taken_bytes = 0
         for row in handle.sizes(key, first, stop - first):
@@ -205,14 +210,14 @@ class EntityJournal:
         self._checked(partition, first, head)
         if stop > head.next_offset:
             raise JournalAheadError(self._entity.path, partition, stop, head.next_offset)
-        bodies = needs_messages(columns)
+        fields = fields_for(columns)
         while first < stop:
-            rows = handle.read(key, first, stop, bodies=bodies)
-            if not rows:
+            page = handle.read(key, first, stop, fields)
+            if not page:
                 self._checked(partition, first, self._head(partition))
                 raise EpochDiffersError(self._entity.path, self.epoch, "gone")
-            first += len(rows)
-            yield to_columns(self._entity, partition, rows, columns)
+            first += len(page)
+            yield to_columns(self._entity, partition, page, columns)
 
     # The parts.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -62,8 +62,8 @@ class Journals(Protocol):
         columns: list[str] | None = None,
         *,
         epoch: str | None = None,
-    ) -> AsyncIterator[bytes]:
-        """An Arrow IPC stream, piece by piece."""
+    ) -> AsyncGenerator[bytes]:
+        """An Arrow IPC stream, in chunks that are written at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from busway.amqp.sections import (
 )
 from busway.amqp.types import Array, Described, Int, Symbol, ULong
 from busway.broker.dead_letters import DESCRIPTION, REASON
-from busway.broker.journal_columns import text_of as property_text
+from busway.broker.journal_properties import text_of as property_text
 from busway.model.errors import TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT
 from busway.model.names import DEAD_LETTER_NODE, SUBSCRIPTIONS_NODE
 from busway.model.partitioning import message_id_text

@@ -27,7 +27,8 @@ from busway.amqp.sections import (
     SCHEDULED_ENQUEUE_TIME,
     encode_message,
 )
-from busway.broker.journal_columns import AMQP_NAMES, EPOCH, UNDECODABLE
+from busway.broker.journal_columns import UNDECODABLE
+from busway.broker.journal_properties import AMQP_NAMES, EPOCH
 
 BODY_TYPES = ("data", "string", "binary", "value", "sequence")
 TTL_MAX_MS = 0xFFFFFFFF

@@ -1,38 +1,29 @@
 """The way from a node's event loop to its journals: questions out, answers in, nothing blocks.
 
-Stores in files are read by a process of its own (`journal_worker`), those in memory in a thread.
-Every question is small, a batch at most, so that many readers share one worker fairly.
+Stores in files are read by processes of their own (`journal_workers`), those in memory in a thread.
+Every question is small, a batch at most, so that many readers share few workers fairly.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import pickle
-import struct
-import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from busway.model.entities import Entity
-from busway.store.base import StoreUnavailable
+from busway.runtime.journal_workers import Answer, Workers
 from busway.store.journal import JournalHandle, JournalHold
 
 if TYPE_CHECKING:
     from busway.broker.journal_reader import PartitionHead
 
-log = logging.getLogger(__name__)
-
-GOODBYE_S = 2.0
-LENGTH = struct.Struct(">I")
-"""In front of every request and answer."""
+CHUNK_BYTES = 256 * 1024
+"""As much as a loop reads of a pipe at once, and no more is written at once."""
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Ends an Arrow IPC stream."""
-
-WORKER = "from busway.runtime.journal_worker import main; main()"
-"""Not `-m`: what is pickled there must be known here by the same name."""
 
 Source = Path | JournalHandle
 """Of a store: its file, or, if it has none, a handle."""
@@ -47,22 +38,15 @@ class Ask:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-class Piece(NamedTuple):
-    """A part of an Arrow IPC stream, and the offset at which the next begins."""
-
-    data: bytes
-    next_offset: int
-
-
 class JournalReaders:
     """Made with the node; costs nothing until somebody reads, not even an import (D-33)."""
 
-    def __init__(self, sources: Mapping[str, Source]) -> None:
+    def __init__(self, sources: Mapping[str, Source], workers: Workers | None = None) -> None:
         self._paths = {name: each for name, each in sources.items() if isinstance(each, Path)}
         self._handles = {name: each for name, each in sources.items() if not isinstance(each, Path)}
-        self._worker: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
-        self._closed = False
+        self.workers = workers or Workers()
+        self._unwanted: set[asyncio.Task[Answer]] = set()
+        """Answers to what nobody waits for any more."""
 
     # Questions. They raise `JournalError`, or `StoreUnavailable`.
 
@@ -100,84 +84,53 @@ class JournalReaders:
         columns: list[str] | None = None,
         *,
         epoch: str | None = None,
-    ) -> AsyncIterator[bytes]:
-        """An Arrow IPC stream of a range, piece by piece. The first piece comes after the first
-        rows are read: an error that can be told at once is raised before anything is sent."""
+    ) -> AsyncGenerator[bytes]:
+        """An Arrow IPC stream of a range, in chunks that a socket takes at once. The first comes
+        after the first rows are read: an error that can be told at once is raised before anything
+        is sent. While one batch is sent the next is read."""
         arguments = {"partition": partition, "stop": stop, "columns": columns, "epoch": epoch}
-        begin: bytes = await self._ask(Ask(entity, "schema", {"columns": columns}))
-        while True:
-            ask = Ask(entity, "read", {**arguments, "first": first})
-            piece: Piece = await self._ask(ask)
-            yield begin + piece.data
-            first, begin = piece.next_offset, b""
-            if first >= stop:
-                break
+
+        def read(first: int, *, begin: bool = False) -> asyncio.Task[Answer]:
+            ask = Ask(entity, "read", {**arguments, "first": first, "begin": begin})
+            return asyncio.create_task(self._answer(ask))
+
+        coming: asyncio.Task[Answer] | None = read(first, begin=True)
+        try:
+            while coming is not None:
+                next_offset, chunks = await coming
+                coming = read(next_offset) if next_offset < stop else None
+                for chunk in chunks:
+                    yield chunk
+        finally:
+            if coming is not None:
+                self._leave(coming)
         yield END_OF_STREAM
 
-    # The worker.
+    def _leave(self, coming: asyncio.Task[Answer]) -> None:
+        """Let a batch that is being read come to its end: its worker is worth more."""
+        self._unwanted.add(coming)
+        coming.add_done_callback(self._unwanted.discard)
+        coming.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    # The answers.
 
     async def _ask(self, ask: Ask) -> Any:
+        outcome, _ = await self._answer(ask)
+        return outcome
+
+    async def _answer(self, ask: Ask) -> Answer:
         if self._handles:
             from busway.runtime.journal_worker import perform
 
-            return await asyncio.to_thread(perform, ask, self._handles)
-        request = pickle.dumps((ask, self._paths))
-        async with self._turn:
-            outcome = await self._exchange(request)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    async def _exchange(self, request: bytes) -> Any:
-        if self._closed:
-            raise StoreUnavailable("the broker is being stopped")
-        worker = self._worker
-        if worker is None or worker.returncode is not None:
-            worker = self._worker = await self._start()
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        try:
-            worker.stdin.write(LENGTH.pack(len(request)) + request)
-            await worker.stdin.drain()
-            (length,) = LENGTH.unpack(await worker.stdout.readexactly(LENGTH.size))
-            return pickle.loads(await worker.stdout.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            self._forget(worker)
-            raise StoreUnavailable(
-                "the process that reads journals ended; ask again, another one is started"
-            ) from error
-        except BaseException:
-            self._forget(worker)  # somebody gave up in the middle: its answer is nobody's
-            raise
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            WORKER,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C is for the broker, which then ends its worker
-        )
-
-    def _forget(self, worker: asyncio.subprocess.Process) -> None:
-        self._worker = None
-        if worker.returncode is None:
-            worker.kill()
+            outcome, data = await asyncio.to_thread(perform, ask, self._handles)
+            starts = range(0, len(data), CHUNK_BYTES)
+            return Answer(outcome, [bytes(data[start : start + CHUNK_BYTES]) for start in starts])
+        answer = await self.workers.ask(pickle.dumps((ask, self._paths)))
+        if isinstance(answer.outcome, Exception):
+            raise answer.outcome
+        return answer
 
     async def close(self) -> None:
-        """The worker ends with its input."""
-        self._closed = True
-        worker, self._worker = self._worker, None
         for handle in self._handles.values():
             handle.close()
-        if worker is None:
-            return
-        assert worker.stdin is not None
-        worker.stdin.close()
-        try:
-            await asyncio.wait_for(worker.wait(), GOODBYE_S)
-        except TimeoutError:
-            log.warning("the process that reads journals does not end; it is killed")
-            worker.kill()
-            await worker.wait()
+        await self.workers.close()

@@ -11,9 +11,10 @@ other thread, and its reads disturb no commit. It sees committed rows only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from busway.model.journal import JournalEvent
 from busway.model.names import SubQueueKind
@@ -79,6 +80,102 @@ class JournalRow(NamedTuple):
     bare: bytes | None
 
 
+# --- pages ---------------------------------------------------------------------------------------
+
+BARE: Final = "bare"
+OF_RECORD: Final = (
+    "time_ms", "event", "kind", "number", "delivery_count", "lock_token", "related_number",
+    "reason", "description",
+)  # fmt: skip
+OF_CONTENT: Final = JournalContent._fields
+FIELDS: Final = (*OF_RECORD, *OF_CONTENT, BARE)
+"""What a row has, besides its offset: dense offsets need not be read."""
+ZERO_IS_NONE: Final = ("related_number", "enqueued_number", "annotations")
+"""Fields that are zero or empty in a record, and None in a page, if there is nothing."""
+
+
+@dataclass(slots=True)
+class JournalPage:
+    """Rows as they are read in bulk: field by field, because a reader wants few of many fields, and
+    an object for each row and its content would cost more than reading them."""
+
+    slot: int = 0
+    first: int = 0
+    """The offset of the first row; the others follow without a gap."""
+    count: int = 0
+    fields: dict[str, Sequence[Any] | None] | None = None
+    """Of those that were asked for: a value for each row, or None if no row has one."""
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, field: str) -> Sequence[Any] | None:
+        return None if self.fields is None else self.fields[field]
+
+    def column(self, field: str) -> Sequence[Any]:
+        values = self[field]
+        return [None] * self.count if values is None else values
+
+    @classmethod
+    def of(cls, rows: Sequence[JournalRow], fields: Sequence[str] = FIELDS) -> JournalPage:
+        if not rows:
+            return cls()
+        found = {field: [_FIELD_OF[field](row) for row in rows] for field in fields}
+        record = rows[0].record
+        return cls(record.slot, record.offset, len(rows), dict(found))
+
+    def rows(self) -> list[JournalRow]:
+        """The same as objects, for those who want every field."""
+        records = zip(*map(self.column, OF_RECORD), strict=True)
+        contents = zip(*map(self.column, OF_CONTENT), strict=True)
+        return [
+            JournalRow(_record(self.slot, self.first + index, record, content), bare)
+            for index, (record, content, bare) in enumerate(
+                zip(records, contents, self.column(BARE), strict=True)
+            )
+        ]
+
+
+def _record(
+    slot: int, offset: int, fields: tuple[Any, ...], content: tuple[Any, ...]
+) -> JournalRecord:
+    time_ms, event, kind, number, delivery_count, token, related, reason, description = fields
+    carried = None if content[0] is None else JournalContent(*content)
+    if carried is not None:
+        carried = carried._replace(
+            annotations=carried.annotations or b"", enqueued_number=carried.enqueued_number or 0
+        )
+    return JournalRecord(
+        slot,
+        offset,
+        JournalEvent(event),
+        time_ms,
+        SubQueueKind(kind),
+        number,
+        delivery_count,
+        token,
+        related or 0,
+        reason,
+        description,
+        carried,
+    )
+
+
+def _field_of(field: str) -> Callable[[JournalRow], Any]:
+    if field == BARE:
+        return attrgetter(BARE)
+
+    def value_of(row: JournalRow) -> Any:
+        source = row.record if field in OF_RECORD else row.record.content
+        value = None if source is None else getattr(source, field)
+        return value or None if field in ZERO_IS_NONE else value
+
+    return value_of
+
+
+_FIELD_OF: Final = {field: _field_of(field) for field in FIELDS}
+
+
 @dataclass(slots=True)
 class JournalHead:
     """What is in a journal; a row of its own, updated in each commit, as counters are (D-13)."""
@@ -137,15 +234,16 @@ class JournalHandle(Protocol):
         key: SubQueueKey,
         first: int,
         stop: int,
+        fields: Sequence[str] = FIELDS,
         *,
         rows: int = 1_000,
         size: int = 4 * 1024 * 1024,
-        bodies: bool = True,
-    ) -> list[JournalRow]:
+    ) -> JournalPage:
         """Rows of offsets from `first` up to `stop`, ascending, without a gap between them; none if
         `first` is forgotten already.
 
         At most `rows`, and no more once `size` bytes are reached, but always one if there is one.
+        Bodies are read, and counted, only if `bare` is among the fields.
         """
 
     def sizes(self, key: SubQueueKey, first: int, rows: int = TRIM_ROWS) -> list[JournalSize]:

@@ -7,16 +7,19 @@ changes of a memory disk do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
 from busway.store.base import READ_BYTES_MAX, READ_ROWS_MAX, Batch, CommitRefused, SubQueueKey
 from busway.store.journal import (
+    BARE,
+    FIELDS,
     JOURNAL_ROW_BYTES,
     TRIM_ROWS,
     JournalHead,
     JournalHold,
+    JournalPage,
     JournalRow,
     JournalSize,
 )
@@ -39,7 +42,7 @@ class StoredJournal:
             row = self.rows.get(offset)
             if row is None:
                 break
-            found.append(row if bodies else JournalRow(row.record, None))
+            found.append(row)
             size -= row.record.bytes if bodies else JOURNAL_ROW_BYTES
             if size <= 0:
                 break
@@ -181,14 +184,16 @@ class MemoryJournalHandle:
         key: SubQueueKey,
         first: int,
         stop: int,
+        fields: Sequence[str] = FIELDS,
         *,
         rows: int = READ_ROWS_MAX,
         size: int = READ_BYTES_MAX,
-        bodies: bool = True,
-    ) -> list[JournalRow]:
+    ) -> JournalPage:
         journal = self._journal(key)
+        if journal is None:
+            return JournalPage()
         limit = min(rows, READ_ROWS_MAX)
-        return [] if journal is None else journal.page(first, stop, limit, size, bodies)
+        return JournalPage.of(journal.page(first, stop, limit, size, BARE in fields), fields)
 
     def sizes(self, key: SubQueueKey, first: int, rows: int = TRIM_ROWS) -> list[JournalSize]:
         journal = self._journal(key)

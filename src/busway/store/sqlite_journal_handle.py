@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from busway.store import sqlite_errors as errors
 from busway.store import sqlite_journal as journal
 from busway.store.base import READ_BYTES_MAX, READ_ROWS_MAX, StoreUnavailable, SubQueueKey
-from busway.store.journal import TRIM_ROWS, JournalHead, JournalHold, JournalRow, JournalSize
+from busway.store.journal import (
+    FIELDS,
+    TRIM_ROWS,
+    JournalHead,
+    JournalHold,
+    JournalPage,
+    JournalSize,
+)
 
 CACHE_KIB = 2 * 1024
 """A scan reads every page once: there is nothing to gain from keeping them."""
@@ -38,16 +45,16 @@ class SqliteJournalHandle:
         key: SubQueueKey,
         first: int,
         stop: int,
+        fields: Sequence[str] = FIELDS,
         *,
         rows: int = READ_ROWS_MAX,
         size: int = READ_BYTES_MAX,
-        bodies: bool = True,
-    ) -> list[JournalRow]:
+    ) -> JournalPage:
         with self._reading(key) as (connection, slot):
-            if slot is None or first >= stop:
-                return []
-            limit = min(rows, READ_ROWS_MAX)
-            return journal.read_rows(connection, slot, first, stop, limit, size, bodies)
+            if slot is None:
+                return JournalPage()
+            stop = min(stop, first + min(rows, READ_ROWS_MAX))
+            return journal.read_page(connection, slot, first, stop, tuple(fields), size)
 
     def sizes(self, key: SubQueueKey, first: int, rows: int = TRIM_ROWS) -> list[JournalSize]:
         with self._reading(key) as (connection, slot):

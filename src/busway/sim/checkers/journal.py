@@ -200,7 +200,7 @@ def _all_rows(store: StoreAndBroker, key: SubQueueKey) -> list[JournalRow]:
     rows: list[JournalRow] = []
     first = head.earliest
     while page := handle.read(key, first, head.next_offset):
-        rows += page
+        rows += page.rows()
         first += len(page)
     return rows
 
