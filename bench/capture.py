@@ -32,7 +32,7 @@ from typing import Any
 
 from busway.remote.connection import Credentials
 from busway.remote.connection import read as read_connection
-from busway.runtime.background import go_last
+from busway.runtime.background import go_last, step_back
 
 HERE = Path(__file__).parent
 KEY = "a-key-for-the-bench-only"
@@ -231,6 +231,7 @@ def one_measurement(made: Broker, command: list[str], readers: int) -> Measured:
 def scan(port: int, token: str, over: Any, rows: Any) -> None:
     """A reader: all columns of all there is, again and again, as a broker serves them over HTTP. It
     stands for one on another machine, so it is content with what is left of this one."""
+    step_back()
     go_last()
     buffer = bytearray(1 << 20)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)

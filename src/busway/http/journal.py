@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -43,6 +44,8 @@ from busway.model.errors import BusError
 from busway.model.journal import BY_NAME, epoch_of
 from busway.model.retention import LIMITS, OWN_LIMITS, read_limit, show_limit
 from busway.store.base import StoreUnavailable
+
+log = logging.getLogger(__name__)
 
 ARROW = "application/vnd.apache.arrow.stream"
 BODY_BYTES_MAX = 64 * 1024
@@ -244,10 +247,17 @@ async def _read(call: Call) -> web.StreamResponse:
         reply = web.StreamResponse(headers={"Content-Type": ARROW, "Cache-Control": "no-store"})
         await reply.prepare(call.request)
         await reply.write(chunk)
-        async for chunk in chunks:
-            # A reader that is fast never makes a write wait; everybody else must have a turn.
-            await asyncio.sleep(0)
-            await reply.write(chunk)
+        try:
+            async for chunk in chunks:
+                # A reader that is fast never makes a write wait; everybody else must have a turn.
+                await asyncio.sleep(0)
+                await reply.write(chunk)
+        except (JournalError, StoreUnavailable) as error:
+            # The status is sent: all that can be told is that this is not the end.
+            log.warning("a reader of '%s' is cut off: %s", entity.path, error)
+            if call.request.transport is not None:
+                call.request.transport.close()
+            return reply
     await reply.write_eof()
     return reply
 
