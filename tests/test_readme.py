@@ -34,6 +34,8 @@ class Terminal:
         match command.split():
             case ["make", "serve"]:
                 self.server.start()
+            case [".", activated]:
+                assert f"VENV   := {Path(activated).parts[0]}\n" in (ROOT / "Makefile").read_text()
             case ["pip", "install", requirement]:
                 assert requirement in (ROOT / "pyproject.toml").read_text()
             case ["export", assignment]:
@@ -64,7 +66,8 @@ def test_the_tour_works_as_it_is_written(terminal: Terminal) -> None:
     for language, text in BLOCKS:
         match language:
             case "sh":
-                terminal.sh(text.strip())
+                for command in text.strip().splitlines():
+                    terminal.sh(command)
             case "python":
                 terminal.paste(text)
             case "text":

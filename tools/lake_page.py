@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busway.pipeline.tables import ALL, STATES, LakeTable
+from busway.pipeline.lake_table import LakeTable
+from busway.pipeline.tables import ALL, STATES
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "lake.md"
 COMMAND = "python -m tools.lake_page"
@@ -24,6 +25,7 @@ has files that belong to no version, or not any more.
 ```
 lake/events/            what the journals told: one row per event
 lake/messages/ ...      what `curate` made of it
+lake/replay_plans/ ...  what `replay` sends, and how far it has come
 lake/_checkpoints/      how far each capture is; without it, captures go on after
                         what the tables have
 ```

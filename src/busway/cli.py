@@ -17,7 +17,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from busway import __version__
 from busway.pipeline import commands as pipeline_commands
+from busway.remote import capture as capture_command
 from busway.remote import commands as remote_commands
+from busway.remote import rules as rules_command
 from busway.remote import token as token_command
 
 USAGE_ERROR = 2
@@ -324,6 +326,8 @@ def version() -> None:
 
 
 remote_commands.add_to(app, Command)
+capture_command.add_to(app, Command)
+rules_command.add_to(app, Command, Group)
 token_command.add_to(app, Command)
 pipeline_commands.add_to(app, Command, Group)
 

@@ -25,6 +25,8 @@ from busway.amqp.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    apply_changes,
+    envelope_of,
     unpack_header,
     walk_sections,
 )
@@ -176,6 +178,14 @@ def raw_message(content: JournalContent, bare: bytes) -> bytes:
     return b"".join([*parts, bare])
 
 
+def envelope(content: JournalContent, bare: bytes) -> bytes | None:
+    try:
+        changed = bare if content.changes is None else apply_changes(bare, content.changes)
+        return envelope_of(raw_message(content, changed))
+    except ProtocolError:
+        return None
+
+
 def _waits(record: JournalRecord) -> bool:
     if record.event is JournalEvent.MOVED:
         return record.reason == WAITS
@@ -223,6 +233,11 @@ OF_ROW: dict[str, OfRow] = {
         if content is not None and bare is not None and record.event in CARRYING
         else None
     ),
+    "envelope": lambda record, content, bare: (
+        envelope(content, bare)
+        if content is not None and bare is not None and record.event in CARRYING
+        else None
+    ),
 }
 OF_MESSAGE: dict[str, Callable[[Message], Any]] = {
     **{
@@ -247,7 +262,7 @@ def obvious_columns(
         "entity": entity.topic if isinstance(entity, Subscription) else entity.path,
         "subscription": entity.name if subscription else None,
         "partition": partition,
-        "schema_version": 1,
+        "schema_version": 2,
     }
     found: dict[str, list[Any]] = {name: [] for name in names}
     for record, bare in rows:

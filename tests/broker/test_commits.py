@@ -300,6 +300,90 @@ def test_d_8_nothing_queues_behind_a_store_that_cannot_be_read(orders: SingleQue
     assert behind.error.refused
 
 
+def peeked(orders: SingleQueue) -> list[list[object] | BusError]:
+    """A read under way; what it gives is put into the list."""
+    found: list[list[object] | BusError] = []
+    orders.broker.peek(orders.key(), 0, 10, 1_000, found.append)
+    assert not found, "there is nothing to read"
+    return found
+
+
+def test_d_8_a_read_that_hangs_makes_the_store_ill_though_nothing_is_committed(
+    orders: SingleQueue,
+) -> None:
+    orders.send("a")
+    orders.store.hang()
+    found = peeked(orders)
+    orders.run(4_900)
+    assert orders.broker.available
+    orders.run(200)
+    assert orders.broker.state is WayState.HUNG
+    late = orders.start_send("b")
+    assert late.outcome == BUSY
+    assert late.error.refused
+    orders.store.recover()
+    orders.run()
+    assert orders.broker.available
+    assert [len(each) for each in found if not isinstance(each, BusError)] == [1]
+    orders.send("c")
+    assert [each.text for each in orders.receive()] == ["a", "c"]
+
+
+def test_d_8_a_commit_behind_a_read_that_hangs_is_answered_in_the_end(orders: SingleQueue) -> None:
+    orders.send("before")
+    orders.store.hang()
+    peeked(orders)
+    orders.run(10)
+    command = orders.start_send("a")
+    orders.run(20_000)
+    assert orders.broker.state is WayState.HUNG
+    assert command.outcome is None
+    orders.store.recover()
+    orders.run()
+    assert command.outcome == ACCEPTED
+    assert orders.broker.available
+
+
+def test_d_8_many_reads_that_come_back_are_no_hang(orders: SingleQueue) -> None:
+    """The last has waited for longer than patience lasts, but not for an answer of the store."""
+    orders.send("a")
+    disturbances = orders.store.disturbances
+    orders.store.port.latency_ms = (2_000, 2_000)
+    found = [peeked(orders) for _ in range(5)]
+    orders.run(11_000)
+    assert all(found)
+    assert orders.store.disturbances == disturbances
+
+
+def test_d_8_a_second_read_that_hangs_is_noticed_too(orders: SingleQueue) -> None:
+    orders.send("a")
+    orders.store.port.latency_ms = (6_000, 6_000)
+    found = [peeked(orders) for _ in range(2)]
+    states = []
+    for duration_ms in (5_500, 1_000, 5_000, 1_000):
+        orders.run(duration_ms)
+        states.append(orders.broker.state)
+    assert states == [WayState.HUNG, WayState.SERVING] * 2
+    assert all(found)
+
+
+def test_d_8_a_read_that_fails_after_it_hung_leaves_the_store_refusing(
+    orders: SingleQueue,
+) -> None:
+    orders.send("a")
+    orders.store.hang()
+    found = peeked(orders)
+    orders.run(5_100)
+    orders.store.faults.be(Fault.ILL)
+    orders.store.port.resume()
+    orders.run(20)
+    assert isinstance(found[0], BusError)
+    assert orders.broker.state is WayState.REFUSING
+    orders.store.recover()
+    orders.run(2_000)
+    assert orders.broker.available
+
+
 # D-9
 
 

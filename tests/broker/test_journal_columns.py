@@ -11,7 +11,7 @@ import pytest
 from busway.amqp import types as amqp
 from busway.amqp.codec import decode_value, encode_value, scan_message
 from busway.amqp.performatives import Properties
-from busway.amqp.sections import NO_BODY, encode_message, merge_changes, pack_header
+from busway.amqp.sections import NO_BODY, encode_message, merge_changes, pack_header, put_body
 from busway.broker.journal_columns import fields_for, to_columns
 from busway.model.entities import Queue, Subscription
 from busway.model.journal import BY_NAME, COLUMNS, RAW, JournalEvent, columns_named
@@ -99,9 +99,10 @@ def test_an_arrival_carries_its_properties() -> None:
         "body_type": "data",
         "body_size": 5,
         "message_size": 500,
-        "schema_version": 1,
+        "schema_version": 2,
     }
-    assert {name: value for name, value in found.items() if name != "raw"} == expected
+    beside = {name: value for name, value in found.items() if name not in ("raw", "envelope")}
+    assert beside == expected
 
 
 def test_an_event_that_carries_no_message_has_only_what_it_says() -> None:
@@ -132,7 +133,7 @@ def test_an_event_that_carries_no_message_has_only_what_it_says() -> None:
         "lock_token": str(UUID(bytes_le=TOKEN)),
         "dead_letter_reason": "why",
         "dead_letter_description": "because",
-        "schema_version": 1,
+        "schema_version": 2,
     }
 
 
@@ -227,6 +228,50 @@ def test_sections_with_other_forms_of_descriptors() -> None:
     symbolic = encode_value(amqp.Described(amqp.Symbol("amqp:data:binary"), b"hello"))
     found = one(carrying(long_form + symbolic))
     assert (found["application_properties"], found["body"]) == ([("a", "1")], b"hello")
+
+
+NARROW, WIDE = bytes.fromhex("005375a005") + b"hello", bytes.fromhex("005375b000000005") + b"hello"
+FOOTER = bytes.fromhex("005378c10100")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_left_out"),
+    [
+        (NARROW, True),
+        (encode_message(data=b"x" * 256), True),
+        (encode_message(body="text"), True),
+        (encode_message(body=b"bytes"), True),
+        (b"", True),
+        (WIDE, False),
+        (NARROW + NARROW, False),
+        (encode_message(body=None), False),
+        (encode_message(body={"a": 1}), False),
+        (encode_value(amqp.Described(amqp.ULong(0x76), [1])), False),
+    ],
+)
+@pytest.mark.parametrize("footer", [b"", FOOTER])
+def test_an_envelope_and_a_body_make_the_raw_message(
+    body: bytes, is_left_out: bool, footer: bytes
+) -> None:
+    front = encode_message(properties=Properties(message_id="m-1"))
+    found = one(carrying(front + body + footer, header=pack_header(True, None, 3), ttl_ms=5))
+    envelope = found["envelope"]
+    assert (envelope == found["raw"].replace(body, b"")) is is_left_out
+    assert put_body(envelope, body) == found["raw"]
+
+
+def test_an_envelope_has_what_rules_have_set() -> None:
+    """ACT-1: what a subscription holds is not what was sent to its topic."""
+    changes = merge_changes(None, {"set": "by a rule"})
+    found = one(carrying(encode_message(data=b"x"), changes=changes))
+    assert found["envelope"] == encode_message(application_properties={"set": "by a rule"})
+
+
+def test_what_cannot_be_read_has_no_envelope() -> None:
+    found = one(carrying(b"\x00\x53\x75\xa0\xff"))
+    assert (found["body_type"], found["envelope"]) == ("undecodable", None)
+    assert one(JournalRow(JournalRecord(1, 5, JournalEvent.COMPLETED, 1, SubQueueKind.MAIN, 4),
+                          None))["envelope"] is None  # fmt: skip
 
 
 def test_the_raw_message_is_what_the_sender_sent() -> None:

@@ -10,6 +10,7 @@ from busway.broker.broker import Broker
 from busway.model.entities import Queue
 from busway.model.errors import BusError
 from busway.model.journal import JournalLimits
+from busway.model.retention import OwnLimits
 from busway.store.faults import CommitOutcome
 from busway.store.journal import JOURNAL_ROW_BYTES, TRIM_ROWS, JournalHead
 from tests.broker.several_entities import SeveralEntities, key_of, message
@@ -154,6 +155,53 @@ def test_an_entity_that_is_captured_no_more_is_trimmed_all_the_same() -> None:
     library.update(library.orders, capture=False)
     library.run(70_000)
     assert library.span() == (10, 10)
+
+
+class TestLimitsOfAnEntity:
+    """An entity may have its own of each, in the place of the server's (D-31)."""
+
+    def test_it_keeps_less_than_the_server_would(self) -> None:
+        library = Library(retention_ms=10 * HOUR_MS)
+        library.fill(10)
+        library.update(library.orders, capture_limits=OwnLimits(retention_ms=60_000))
+        library.run(70_000)
+        assert library.span() == (10, 10)
+
+    def test_it_keeps_more_than_the_server_would(self) -> None:
+        library = Library(retention_ms=60_000, size_bytes=5 * ROW)
+        library.update(
+            library.orders, capture_limits=OwnLimits(retention_ms=HOUR_MS, size_bytes=20 * ROW)
+        )
+        library.fill(10)
+        library.run(70_000)
+        assert library.span() == (0, 10)
+
+    def test_what_it_does_not_say_is_the_servers(self) -> None:
+        library = Library(size_bytes=5 * ROW)
+        library.update(library.orders, capture_limits=OwnLimits(retention_ms=HOUR_MS))
+        library.fill(10)
+        library.run(5_000)
+        assert library.span() == (5, 10)
+
+    def test_holds_have_its_cap(self) -> None:
+        library = Library(size_bytes=2 * ROW)
+        library.update(library.orders, capture_limits=OwnLimits(held_bytes=4 * ROW))
+        library.hold("lake", 0)
+        library.fill(10)
+        library.run(5_000)
+        assert library.span() == (6, 10)
+
+    def test_a_change_counts_at_once_and_taken_back_it_is_over(self) -> None:
+        library = Library()
+        library.fill(10)
+        library.run(5_000)
+        library.update(library.orders, capture_limits=OwnLimits(size_bytes=4 * ROW))
+        library.run(5_000)
+        assert library.span() == (6, 10)
+        library.update(library.orders, capture_limits=OwnLimits())
+        library.fill(10)
+        library.run(5_000)
+        assert library.span() == (6, 20)
 
 
 class TestAFullDisk:

@@ -1,4 +1,4 @@
-"""D-27: what becomes of a queue that is emptied into its twin, by single behaviours.
+"""D-27: what becomes of a queue or topic that is emptied into its twin, by single behaviours.
 
 That nothing is lost, doubled or out of order whatever goes wrong is the simulation's to show.
 """
@@ -12,11 +12,19 @@ import pytest
 from busway.broker.broker import Broker
 from busway.broker.seams import Grant
 from busway.cluster import migrations
-from busway.model.entities import Queue
+from busway.model.entities import (
+    Course,
+    Entity,
+    Queue,
+    Rule,
+    SqlFilter,
+    Subscription,
+    Topic,
+)
 from busway.model.errors import BusError
 from busway.model.message import MessageState
 from busway.model.partitioning import partition_of_key
-from busway.sim.checkers.at_rest import rows_of
+from busway.sim.checkers.at_rest import check_at_rest, rows_of
 from busway.sim.world import World
 from busway.store.base import SubQueueKey, SubQueueKind
 from tests.broker.several_entities import message
@@ -39,7 +47,7 @@ class House:
     def broker(self) -> Broker:
         return self.world.stores["store-0"].broker
 
-    def send(self, text: str, to: Queue | None = None, **fields: Any) -> str | None:
+    def send(self, text: str, to: Queue | Topic | None = None, **fields: Any) -> str | None:
         to = to or self.queue
         session = fields.get("session_id")
         partition = 0 if session is None else partition_of_key(session, len(to.placement))
@@ -50,25 +58,30 @@ class House:
         return Command(self._answers, self._tags).outcome
 
     def start(self) -> None:
-        self.queue = migrations.start(
+        stopped = migrations.start(
             self.world.catalog,
             self.queue,
             partitioned=not self.queue.enable_partitioning,
             capture=False,
             now_ms=self.world.now_ms(),
         )
+        assert isinstance(stopped, Queue)
+        self.queue = stopped
 
     @property
     def twin(self) -> Queue:
         twin = migrations.twin_of(self.world.catalog, self.queue)
-        assert twin is not None
+        assert isinstance(twin, Queue)
         return twin
 
     @property
     def finished(self) -> bool:
+        return self.is_empty(self.queue)
+
+    def is_empty(self, giver: Entity) -> bool:
         return all(
-            self.broker.movers.standing(self.queue.incarnation, index).finished
-            for index in range(len(self.queue.placement))
+            self.broker.movers.standing(giver.incarnation, index).finished
+            for index in range(len(giver.placement))
         )
 
     def move(self) -> None:
@@ -76,16 +89,19 @@ class House:
         self.world.run_until(lambda: self.finished)
 
     def switch(self) -> None:
-        self.queue = migrations.switch(
-            self.world.catalog, self.queue, self.twin, self.world.now_ms()
-        )
+        served = migrations.switch(self.world.catalog, self.queue, self.world.now_ms())
+        assert isinstance(served, Queue)
+        self.queue = served
         self.world.run_for(200)
 
-    def rows(self, queue: Queue, kind: SubQueueKind = MAIN) -> list[Any]:
+    def set_course(self, course: Course) -> None:
+        migrations.set_course(self.world.catalog, self.queue, course, self.world.now_ms())
+
+    def rows(self, entity: Entity, kind: SubQueueKind = MAIN) -> list[Any]:
         found = []
-        for partition in range(len(queue.placement)):
+        for partition in range(len(entity.placement)):
             sub_queue = self.broker.stored_sub_queue(
-                SubQueueKey(queue.incarnation, partition, kind)
+                SubQueueKey(entity.incarnation, partition, kind)
             )
             if sub_queue is not None:
                 found += rows_of(self.world.stores["store-0"], sub_queue.slot)
@@ -194,11 +210,182 @@ def test_called_off_it_is_received_from_as_before() -> None:
     house = House()
     house.send("a")
     house.start()
-    twin = house.twin
-    house.queue = migrations.call_off(house.world.catalog, house.queue, twin, house.world.now_ms())
+    migrations.call_off(house.world.catalog, house.queue, house.world.now_ms())
     house.world.run_for(1_000)
     hand = Hand()
     key = SubQueueKey(house.queue.incarnation, 0, MAIN)
     house.broker.grant(Grant(hand, key, 5, delete=False))
     house.world.run_for(100)
     assert [each.text for each in hand.delivered] == ["a"]
+
+
+def test_called_off_in_the_middle_it_comes_back_in_order_with_its_states() -> None:
+    house = House(requires_session=True)
+    for number in range(12):
+        house.send(f"{number}", session_id=f"s{number % 3}")
+    before = house.rows(house.queue)
+    house.start()
+    house.set_course(Course.CALLED_OFF)
+    house.world.run_until(lambda: house.finished)
+    assert house.rows(house.queue) == [], "it goes on to its end: half could not come back in order"
+    house.set_course(Course.BACK)
+    house.world.run_until(lambda: house.is_empty(house.twin))
+    assert house.rows(house.twin) == []
+    assert house.send("early", session_id="s0") == "MessagingEntitySendDisabled"
+    migrations.call_off(house.world.catalog, house.queue, house.world.now_ms())
+    house.world.run_for(1_000)
+    after = house.rows(house.queue)
+    for session in ("s0", "s1", "s2"):
+        texts = [
+            [row.bare for row in rows if row.session_id == session] for rows in (before, after)
+        ]
+        assert texts[0] == texts[1]
+        assert len(texts[1]) == 4
+    assert house.send("again", session_id="s0") == "accepted"
+
+
+# --- Topics --------------------------------------------------------------------------------------
+
+
+class NewsHouse:
+    """A topic with a subscription that takes all, and one that takes what is marked."""
+
+    def __init__(self, *, forward_to: str | None = None, **properties: Any) -> None:
+        self.house = House()
+        self.world = self.house.world
+        self.topic = self.world.create_topic(Topic(path="news", **properties))
+        self.world.create_subscription(Subscription(topic="news", name="all"))
+        self.world.create_subscription(
+            Subscription(topic="news", name="marked", forward_to=forward_to),
+            [
+                Rule(
+                    name="marks",
+                    filter=SqlFilter("sys.MessageId = 'marked'"),
+                    action="SET seen = TRUE",
+                )
+            ],
+        )
+
+    def subscription(self, name: str) -> Subscription:
+        found = self.world.catalog.find_subscription("news", name)
+        assert found is not None
+        return found
+
+    def send(self, text: str, **fields: Any) -> str | None:
+        return self.house.send(text, self.topic, **fields)
+
+    def start(self) -> None:
+        stopped = migrations.start(
+            self.world.catalog,
+            self.topic,
+            partitioned=not self.topic.enable_partitioning,
+            capture=False,
+            now_ms=self.world.now_ms(),
+        )
+        assert isinstance(stopped, Topic)
+        self.topic = stopped
+
+    def move(self) -> None:
+        self.start()
+        pairs = migrations.pairs_of(self.world.catalog, self.topic)
+        self.world.run_until(lambda: all(self.house.is_empty(pair.source) for pair in pairs))
+
+    def switch(self) -> None:
+        served = migrations.switch(self.world.catalog, self.topic, self.world.now_ms())
+        assert isinstance(served, Topic)
+        self.topic = served
+        self.world.run_for(200)
+
+    def held(self, name: str, kind: SubQueueKind = MAIN) -> list[Any]:
+        return self.house.rows(self.subscription(name), kind)
+
+
+def test_d_27_a_topic_moves_with_what_its_subscriptions_hold() -> None:
+    news = NewsHouse()
+    news.send("a", message_id="1")
+    news.send("b", message_id="marked")
+    before = {name: [row.bare for row in news.held(name)] for name in ("all", "marked")}
+    was = {name: news.subscription(name) for name in before}
+    news.move()
+    news.switch()
+    for name, bodies in before.items():
+        assert sorted(row.bare for row in news.held(name)) == sorted(bodies)
+        assert len(news.subscription(name).placement) == 16
+        assert news.house.rows(was[name]) == []
+    assert [len(bodies) for bodies in before.values()] == [2, 1]
+
+
+def test_rul_6_the_rules_of_the_twin_decide_what_is_sent_after_the_switch() -> None:
+    news = NewsHouse()
+    news.move()
+    news.switch()
+    assert news.send("a", message_id="1") == "accepted"
+    assert news.send("b", message_id="marked") == "accepted"
+    assert (len(news.held("all")), len(news.held("marked"))) == (2, 1)
+
+
+def test_sch_3_what_is_scheduled_at_a_topic_is_moved_and_comes_at_its_time() -> None:
+    news = NewsHouse()
+    due_ms = news.world.now_ms() + 5_000
+    news.send("later", at_ms=due_ms, message_id="marked")
+    news.move()
+    news.world.run_for(60_000)
+    assert news.held("all") == [], "time stands still"
+    news.switch()
+    news.world.run_for(1_000)
+    assert (len(news.held("all")), len(news.held("marked"))) == (1, 1)
+    assert news.house.rows(news.topic) == []
+
+
+def test_nothing_is_sent_to_a_topic_while_it_stands_still() -> None:
+    news = NewsHouse()
+    news.start()
+    assert news.send("a") == "MessagingEntitySendDisabled"
+
+
+def test_fwd_1_a_subscription_forwards_before_and_after() -> None:
+    news = NewsHouse(forward_to="orders")
+    news.send("a", message_id="marked")
+    news.move()
+    news.switch()
+    news.send("b", message_id="marked")
+    news.world.run_for(2_000)
+    assert len(news.house.rows(news.house.queue)) == 2
+    assert news.held("marked", SubQueueKind.TRANSFER) == []
+
+
+def test_dup_3_a_topic_knows_the_ids_of_what_its_subscriptions_hold() -> None:
+    news = NewsHouse(requires_duplicate_detection=True, enable_partitioning=True)
+    news.send("a", message_id="1")
+    news.move()
+    news.switch()
+    assert len(news.topic.placement) == 1
+    assert news.send("a", message_id="1") == "accepted"
+    assert len(news.held("all")) == 1
+    news.send("b", message_id="2")
+    assert len(news.held("all")) == 2
+
+
+def test_d_17_what_a_topic_had_accepted_is_moved_and_counts_against_its_size() -> None:
+    news = NewsHouse(enable_partitioning=True)
+    megabytes_700 = 700 * 1024 * 1024
+    for session in ("a", "b", "c"):
+        assert news.send("large", session_id=session, size=megabytes_700) == "accepted"
+    news.move()
+    news.switch()
+    assert len(news.held("all")) == 3
+    assert news.send("one more") == "QuotaExceeded"
+
+
+def test_d_30_copies_that_shared_a_body_have_their_own_and_none_is_left() -> None:
+    news = NewsHouse()
+    news.send("shared", message_id="1")
+    news.world.create_subscription(Subscription(topic="news", name="second"))
+    news.send("shared by two", message_id="2")
+    news.move()
+    news.switch()
+    news.world.run_for(60_000)
+    assert len(news.held("all")) == 2
+    assert len(news.held("second")) == 1
+    store = news.world.stores["store-0"]
+    check_at_rest(store, lambda key, row: hash((key.incarnation, row.bare)))

@@ -26,7 +26,7 @@ from busway.amqp.performatives import (
 from busway.amqp.sections import MESSAGE_ANNOTATIONS, encode_message
 from busway.amqp.types import Described, Symbol, ULong
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class GoneError(ConnectionError):

@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from busway.testing import Server
-from tests.chaos.traffic import connect, wait_until
+from tests.chaos.traffic import ENDED_S, connect, wait_until
 
 QUEUE = "orders"
 RESERVE_MB = 256
@@ -57,7 +57,7 @@ def test_a_full_broker_refuses_sends_and_is_drained(small_disk: Path) -> None:
         assert 0 < accepted < ROOM_MB * 10
         with client.get_queue_receiver(QUEUE) as receiver:
             for _ in range(accepted):
-                [message] = receiver.receive_messages(max_wait_time=10)
+                [message] = receiver.receive_messages(max_wait_time=ENDED_S)
                 receiver.complete_message(message)
             assert receiver.peek_messages(sequence_number=1) == []
         sender.send_messages(ServiceBusMessage(body))

@@ -197,7 +197,7 @@ def test_one_store_of_four_gone_and_back(server: Server) -> None:
                 and traffic.completed[there] >= before.completed[there] + ENOUGH
             )
 
-        wait_until(lambda: all_go_on(Seen(Counter(), Counter()), {*KEYS, here}), 60)
+        wait_until(lambda: all_go_on(Seen(Counter(), Counter()), {*KEYS, here}))
         assert availability(server, PARTS) == availability(server, here) == "Available"
         assert traffic.busy == {}
 
@@ -208,16 +208,16 @@ def test_one_store_of_four_gone_and_back(server: Server) -> None:
         # Whose send or completion was on its way waits for the store's word (D-3); others go on.
         more_clients()
         during = traffic.seen()
-        wait_until(lambda: all_go_on(during, other_keys), 60)  # P-5, P-23, P-41
-        wait_until(lambda: gone_keys | {here} <= set(traffic.busy), 60)  # P-24
-        wait_until(lambda: time.monotonic() - began >= OUTAGE_S, OUTAGE_S + 30)
+        wait_until(lambda: all_go_on(during, other_keys))  # P-5, P-23, P-41
+        wait_until(lambda: gone_keys | {here} <= set(traffic.busy))  # P-24
+        wait_until(lambda: time.monotonic() - began >= OUTAGE_S, OUTAGE_S + 300)
         assert availability(server, PARTS) == "Limited"
 
         make(server, gone, "none")
         wait_until(lambda: availability(server, PARTS) == "Available")
         wait_until(lambda: availability(server, here) == "Available")
         after = traffic.seen()
-        wait_until(lambda: all_go_on(after, {*KEYS, here}), 60)
+        wait_until(lambda: all_go_on(after, {*KEYS, here}))
 
     assert traffic.unexpected == []
     assert traffic.failures == []

@@ -23,7 +23,7 @@ from busway.runtime.node import Node
 from busway.store.base import SubQueueKind
 from busway.store.faults import Fault
 from tests.chaos.ledger import Ledger
-from tests.chaos.traffic import Traffic, connect, drain, wait_until
+from tests.chaos.traffic import ENDED_S, Traffic, connect, drain, wait_until
 
 QUEUE = "parts"
 PARTITIONS = 16
@@ -56,7 +56,7 @@ class NodeInThread:
         self._loop.close()
 
     def run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ENDED_S)
 
     def tell(self, fault: Fault) -> None:
         self.node.stores[GONE].faults.be(fault)

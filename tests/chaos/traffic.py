@@ -22,6 +22,7 @@ from azure.servicebus.exceptions import (
 )
 
 from tests.chaos.ledger import Ledger
+from tests.sdk.conftest import everything
 
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 NEXT_SESSION: dict[str, Any] = {
@@ -29,7 +30,7 @@ NEXT_SESSION: dict[str, Any] = {
     "max_wait_time": 1,
     "prefetch_count": 20,
 }
-ENDED_S = 60.0
+ENDED_S = 300.0
 
 
 def connect(connection_string: str) -> ServiceBusClient:
@@ -146,17 +147,16 @@ class Traffic:
 
 
 def drain(connection_string: str, queue: str) -> list[str]:
-    """The ids of all that can be received; twice nothing means that nothing is left (P-29)."""
-    ids: list[str] = []
-    with connect(connection_string) as client:
-        options: dict[str, Any] = {"receive_mode": DELETE, "prefetch_count": 200}
-        with client.get_queue_receiver(queue, **options) as receiver:
-            empty = 0
-            while empty < 2:
-                batch = receiver.receive_messages(max_message_count=200, max_wait_time=0.5)
-                ids += [str(message.message_id) for message in batch]
-                empty = 0 if batch else empty + 1
-    return ids
+    """The ids of all that is there."""
+    with (
+        connect(connection_string) as client,
+        client.get_queue_receiver(queue, receive_mode=DELETE, prefetch_count=200) as receiver,
+    ):
+        return ids_in(receiver)
+
+
+def ids_in(receiver: Any) -> list[str]:
+    return [str(message.message_id) for message in everything(receiver, ENDED_S)]
 
 
 def drain_sessions(connection_string: str, queue: str) -> list[str]:
@@ -166,13 +166,12 @@ def drain_sessions(connection_string: str, queue: str) -> list[str]:
         for session_id in client.list_queue_sessions(queue):
             options: dict[str, Any] = {"receive_mode": DELETE, "prefetch_count": 200}
             with client.get_queue_receiver(queue, session_id=session_id, **options) as receiver:
-                while batch := receiver.receive_messages(max_message_count=200, max_wait_time=0.5):
-                    ids += [str(message.message_id) for message in batch]
+                ids += ids_in(receiver)
         assert list(client.list_queue_sessions(queue)) == []
     return ids
 
 
-def wait_until(condition: Callable[[], object], within_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], object], within_s: float = ENDED_S) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {within_s} s"

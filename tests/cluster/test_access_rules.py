@@ -12,12 +12,20 @@ import pytest
 from busway.cluster.catalog import Catalog
 from busway.cluster.catalogs import Catalogs
 from busway.cluster.declared import apply_access
+from busway.cluster.namespace_access import KeyName
 from busway.config import ConfigError
-from busway.model.entities import ROOT_RULE_NAME, AuthorizationRule, Queue, Topic
-from busway.model.errors import ARGUMENT_ERROR, BusError
+from busway.model.entities import (
+    ALL_RIGHTS,
+    ROOT_RULE_NAME,
+    AuthorizationRule,
+    Queue,
+    Topic,
+)
+from busway.model.errors import ARGUMENT_ERROR, SERVER_BUSY, BusError
 
 READER = AuthorizationRule("reader", ("Listen",), "k", "k2")
 SENDER = AuthorizationRule("sender", ("Send",), "k")
+MANAGER = AuthorizationRule("manager", ALL_RIGHTS, "k", "k2")
 
 
 @pytest.fixture
@@ -184,3 +192,67 @@ class TestFromAFile:
         rules = [replace(SENDER, name=f"r{i}") for i in range(12)]
         with pytest.raises(ConfigError, match="namespace 'busway': There are 13 access rules"):
             apply_access(rules, catalog)
+
+    def test_what_it_said_before_does_not_undo_what_was_changed_since(
+        self, catalog: Catalog, file: Path
+    ) -> None:
+        apply_access([READER, SENDER], catalog, 1)
+        catalog.access.renew("reader", KeyName.PRIMARY, "renewed", 2)
+        catalog.access.remove("sender", 3)
+        catalog.close()
+        again = opened(file)
+        apply_access([READER, SENDER], again, 4)
+        reader = again.namespace_rule("reader")
+        assert reader is not None
+        assert reader.primary_key == "renewed"
+        assert again.namespace_rule("sender") is None
+
+    def test_what_it_had_left_out_is_said_anew(self, catalog: Catalog) -> None:
+        apply_access([SENDER], catalog, 1)
+        catalog.access.renew("sender", KeyName.PRIMARY, "renewed", 2)
+        apply_access([], catalog, 3)
+        apply_access([SENDER], catalog, 4)
+        sender = catalog.namespace_rule("sender")
+        assert sender is not None
+        assert sender.primary_key == SENDER.primary_key
+
+
+class TestSomebodyMayAlwaysManage:
+    """Also where there is no root rule."""
+
+    def test_the_last_one_is_neither_removed_nor_given_less(self, catalog: Catalog) -> None:
+        catalog.access.put(MANAGER, 1)
+        with pytest.raises(BusError, match="No rule of the namespace would have the right Manage"):
+            catalog.access.remove("manager", 2)
+        with pytest.raises(BusError, match="No rule of the namespace would have the right Manage"):
+            catalog.access.put(replace(MANAGER, rights=("Send",)), 2)
+        catalog.access.put(replace(MANAGER, name="other"), 3)
+        catalog.access.remove("manager", 4)
+        assert catalog.namespace_rule("manager") is None
+
+    def test_with_the_root_rule_any_other_may_go(self, catalog: Catalog) -> None:
+        catalog.set_root_key("topsecretkey")
+        catalog.access.put(MANAGER, 1)
+        catalog.access.remove("manager", 2)
+        assert catalog.namespace_rule("manager") is None
+
+
+class TestRenewingTheRootRule:
+    def test_keys_that_cannot_be_kept_are_not_taken(self, catalog: Catalog) -> None:
+        """A key that the next start does not know would lock its owner out."""
+
+        def keep(primary: str, secondary: str | None) -> None:
+            raise OSError(28, "No space left on device")
+
+        catalog.set_root_key("topsecretkey", keep=keep)
+        with pytest.raises(BusError) as raised:
+            catalog.access.renew(ROOT_RULE_NAME, KeyName.PRIMARY, "new", 1)
+        assert raised.value.kind is SERVER_BUSY
+        assert catalog.access.existing(ROOT_RULE_NAME).primary_key == "topsecretkey"
+
+    def test_both_keys_are_kept_together(self, catalog: Catalog) -> None:
+        kept: list[tuple[str, str | None]] = []
+        catalog.set_root_key("one", None, lambda *keys: kept.append(keys))
+        catalog.access.renew(ROOT_RULE_NAME, KeyName.SECONDARY, "two", 1)
+        catalog.access.renew(ROOT_RULE_NAME, KeyName.PRIMARY, "three", 2)
+        assert kept == [("one", "two"), ("three", "two")]

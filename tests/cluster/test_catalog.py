@@ -238,6 +238,25 @@ for i in range(1000):
         other.close()
         assert catalog.create_queue(Queue(path="orders")).incarnation > 0
 
+    def test_a_file_that_another_process_has_locked_changes_nothing_and_waits_for_nobody(
+        self, catalog: Catalog, file: Path
+    ) -> None:
+        catalog._file.be_quick()
+        assert catalog._file._database.execute("PRAGMA busy_timeout").fetchone() == (0,)
+        kept = catalog.create_queue(Queue(path="kept"))
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        refused(SERVER_BUSY, catalog.create_queue, Queue(path="orders"))
+        refused(SERVER_BUSY, catalog.delete, "kept")
+        with pytest.raises(BusError) as raised, catalog.together():
+            catalog.create_queue(Queue(path="orders"))
+        assert raised.value.kind is SERVER_BUSY
+        assert catalog.queues() == [kept]
+        assert catalog.find("kept") is kept, "what is known is not read again"
+        other.execute("ROLLBACK")
+        other.close()
+        assert catalog.create_queue(Queue(path="orders")).incarnation > 0
+
     def test_only_its_owner_can_read_the_file(self, catalog: Catalog, file: Path) -> None:
         catalog.create_queue(Queue(path="orders"))
         for each in file.parent.iterdir():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busway.cluster.root_key import RootKeyError, read, root_keys
+from busway.cluster.root_key import RootKeyError, keep, read, root_keys
 
 RANDOM = bytes(range(32))
 KEY = base64.b64encode(RANDOM).decode()
@@ -56,3 +56,14 @@ def test_a_file_without_a_key_is_not_replaced(tmp_path: Path, content: str) -> N
 def test_needs_enough_randomness(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs 32 random bytes, not 31"):
         root_keys(tmp_path / "root.key", bytes(31))
+
+
+def test_other_keys_take_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "root.key"
+    root_keys(file, RANDOM)
+    keep(file, "first", "second")
+    assert root_keys(file, RANDOM) == ("first", "second")
+    keep(file, "third", None)
+    assert root_keys(file, RANDOM) == ("third", None)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [file]

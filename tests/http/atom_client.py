@@ -6,6 +6,7 @@ import http.client
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote_plus
 from xml.etree import ElementTree
@@ -79,6 +80,10 @@ class Reply:
         found = self.content.find("/".join(map(service, path.split("/"))))
         return None if found is None else found.text or ""
 
+    def moment(self, path: str) -> datetime:
+        """Of an element: as texts instants do not compare, their last zeros are not written."""
+        return datetime.fromisoformat(self.text(path) or "")
+
     @property
     def entries(self) -> list[Element]:
         return self.root.findall(atom("entry"))
@@ -113,7 +118,7 @@ class Management:
         )
         self.authority = parts["Endpoint"].removeprefix("sb://").rstrip("/")
         self.key = parts["SharedAccessKey"]
-        self._connection = http.client.HTTPConnection(self.authority, timeout=30)
+        self._connection = http.client.HTTPConnection(self.authority, timeout=60)
 
     def request(
         self,

@@ -21,7 +21,7 @@ from tests.gateway.world import HOST, KEY, World
 from tests.http.atom_client import ROOT
 
 EXPIRY = "9999999999"
-ANSWER_S = 30.0
+ANSWER_S = 60.0
 
 
 def no_amqp() -> asyncio.Protocol:

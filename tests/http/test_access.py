@@ -16,6 +16,8 @@ import pytest
 from busway.gateway import auth
 from busway.gateway.auth import Right
 from busway.http.atom.operations import METHODS
+from busway.http.health import Examiner
+from busway.http.operations import own_pages
 from busway.http.rest.room import OPERATIONS
 from busway.http.server import rooms
 from busway.http.targets import Kind, parse, path_of
@@ -142,6 +144,11 @@ ROUTES = (
     Route(Kind.HEALTH, "GET", "/health", None),
     Route(Kind.METRICS, "GET", "/metrics", Right.MANAGE),
     Route(Kind.BUSWAY, "GET", "/$busway/map", Right.MANAGE),
+    Route(Kind.BUSWAY, "GET", "/$busway/rules", Right.MANAGE),
+    Route(Kind.BUSWAY, "GET", "/$busway/rules/nobody", Right.MANAGE, frozenset({404})),
+    Route(Kind.BUSWAY, "PUT", "/$busway/rules/nobody", Right.MANAGE, frozenset({400})),
+    Route(Kind.BUSWAY, "DELETE", "/$busway/rules/nobody", Right.MANAGE, frozenset({404})),
+    Route(Kind.BUSWAY, "POST", "/$busway/rules/nobody/renew", Right.MANAGE, frozenset({400})),
     Route(Kind.BUSWAY, "POST", "/$busway/migrations", Right.MANAGE, frozenset({400})),
     Route(Kind.BUSWAY, "GET", "/$busway/migrations/nobody", Right.MANAGE, frozenset({404})),
     Route(Kind.BUSWAY, "DELETE", "/$busway/migrations/nobody", Right.MANAGE, frozenset({404})),
@@ -182,6 +189,18 @@ def test_every_operation_of_management_is_in_the_table() -> None:
         found.setdefault(route.kind, set()).add(route.method)
     for kind, methods in METHODS.items():
         assert found[kind] == set(methods)
+
+
+def test_every_page_of_our_own_is_in_the_table() -> None:
+    """And leads to itself alone."""
+    pages = own_pages(Examiner())
+    found = set()
+    for route in ROUTES:
+        if route.kind is Kind.BUSWAY:
+            rest = parse(route.method, path_of(route.path), has_api_version=False).rest
+            (page,) = (each for each in pages if each.is_at(rest) and each.method == route.method)
+            found.add((page.method, page.path))
+    assert found == {(page.method, page.path) for page in pages}
 
 
 # --- Tokens --------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class TestElements:
         assert made.text("CreatedAt") == made.text("UpdatedAt")
         changed = bus.update(path, description(kind, UserMetadata="later"))
         assert changed.text("CreatedAt") == made.text("CreatedAt")
-        assert (changed.text("UpdatedAt") or "") >= (made.text("UpdatedAt") or "")
+        assert changed.moment("UpdatedAt") >= made.moment("UpdatedAt")
         assert "2020" < (made.text("CreatedAt") or "") < "3"
 
 

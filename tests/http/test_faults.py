@@ -10,7 +10,7 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from busway.testing import Server
 from tests.http.asking import ask, make, manager, map_of
-from tests.sdk.conftest import wait_until
+from tests.sdk.conftest import received, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +123,10 @@ def test_p_24_sends_are_refused_as_busy_until_the_store_is_back(server: Server, 
         sender.send_messages(ServiceBusMessage("after"))
         with client.get_queue_receiver("orders") as receiver:
             texts = []
-            for message in receiver.receive_messages(10, max_wait_time=5):
+            for message in received(receiver, 2):
                 texts.append(str(message))
                 receiver.complete_message(message)
+            assert receiver.peek_messages(1, sequence_number=1) == []
     assert texts == ["before", "after"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,6 +17,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from busway.model.journal import COLUMNS
 from busway.testing import Server
 from tests.http.asking import Reply, ask, manager
+from tests.sdk.conftest import wait_until
 
 CONFIG = """
 [[queues]]
@@ -127,6 +129,48 @@ class TestTheSwitch:
         assert update.status == 200
         assert heads(server, "kept")["capture"]
 
+    def test_says_how_much_is_kept(self, server: Server) -> None:
+        ask(server, "PUT", "/limited?api-version=2021-05", QUEUE, token=manager(server))
+        told = put(server, "limited/$journal", {"capture": True}).json
+        defaults = {"retention": "P7D", "max_size_mb": 1024, "held_size_mb": 4096}
+        assert (told["limits"], told["own_limits"]) == (defaults, [])
+        told = put(server, "limited/$journal", {"retention": "36h", "max_size_mb": 5}).json
+        own = {"retention": "P1DT12H", "max_size_mb": 5}
+        assert (told["limits"], told["own_limits"]) == (defaults | own, list(own))
+        assert told["capture"], "what is not said stays as it is"
+        told = put(server, "limited/$journal", {"retention": None}).json
+        assert (told["limits"]["retention"], told["own_limits"]) == ("P7D", ["max_size_mb"])
+        told = put(server, "limited/$journal", {"capture": False}).json
+        assert (told["capture"], told["limits"]["max_size_mb"]) == (False, 5)
+        again = get(server, "limited/$journal").json
+        assert (again["error"], again["limits"]) == ("not-captured", told["limits"])
+
+    def test_limits_stay_when_a_client_of_the_service_updates_the_queue(
+        self, server: Server
+    ) -> None:
+        path = "/kept-so?api-version=2021-05"
+        ask(server, "PUT", path, QUEUE, token=manager(server))
+        put(server, "kept-so/$journal", {"capture": True, "held_size_mb": 9})
+        ask(server, "PUT", path, QUEUE, token=manager(server), headers={"If-Match": "*"})
+        assert heads(server, "kept-so")["own_limits"] == ["held_size_mb"]
+
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            ({"retention": "5s"}, "a duration of a minute or more"),
+            ({"max_size_mb": 0}, "1 to"),
+            ({"max_size_mb": "5"}, "a whole number of megabytes"),
+            ({"retention_mb": 5}, "retention, max_size_mb, held_size_mb"),
+            ({}, "retention, max_size_mb, held_size_mb"),
+        ],
+    )
+    def test_limits_that_cannot_be_are_refused(
+        self, server: Server, body: object, said: str
+    ) -> None:
+        reply = put(server, "quiet/$journal", body)
+        assert (reply.status, reply.json["error"]) == (400, "bad-request")
+        assert said in reply.json["detail"]
+
     @pytest.mark.parametrize("body", ["", "{", '{"capture": 1}', "[]", "null"])
     def test_wants_a_clear_word(self, server: Server, body: str) -> None:
         reply = put(server, "quiet/$journal", body)
@@ -221,7 +265,7 @@ def test_a_journal_that_was_passed_by_tells_of_the_gap(tmp_path: Path) -> None:
     config = CONFIG + "\n[journal]\nmax_size_mb = 1\n"
     with Server(config=config, data=tmp_path) as server:
         send(server, "captured", 12, body=b"x" * 200_000)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while heads(server, "captured")["partitions"][0]["earliest"] == 0:
             assert time.monotonic() < deadline, "nothing was trimmed"
             time.sleep(0.1)
@@ -229,6 +273,28 @@ def test_a_journal_that_was_passed_by_tells_of_the_gap(tmp_path: Path) -> None:
         reply = get(server, "captured/$journal/read", **{"partition": 0, "from": 0, "to": 1})
         assert (reply.status, reply.json["error"]) == (410, "gap")
         assert reply.json["earliest"] >= earliest
+
+
+def test_a_limit_counts_at_once_and_after_a_kill(tmp_path: Path) -> None:
+    with Server(config=CONFIG, data=tmp_path) as server:
+        send(server, "captured", 12, body=b"x" * 200_000)
+        put(server, "captured/$journal", {"max_size_mb": 1})
+        wait_until(lambda: heads(server, "captured")["partitions"][0]["earliest"], 120)
+        server.kill()
+        server.restart()
+        told = heads(server, "captured")
+        assert (told["limits"]["max_size_mb"], told["own_limits"]) == (1, ["max_size_mb"])
+        rows_before = told["partitions"][0]["rows"]
+        send(server, "captured", 12, body=b"x" * 200_000)
+        wait_until(lambda: heads(server, "captured")["partitions"][0]["rows"] <= rows_before, 120)
+
+
+def test_a_hold_lasts_as_long_as_the_configuration_says_if_its_reader_does_not() -> None:
+    with Server(config=f'{CONFIG}\n[journal]\nhold = "90d"\n') as server:
+        place = {"epoch": heads(server, "captured")["epoch"], "p": {"00": 0}, "v": 1}
+        made = put(server, "captured/$journal/consumers/me", {"offset": place}).json
+        left = datetime.fromisoformat(made["expires"]) - datetime.now(UTC)
+        assert timedelta(days=89) < left <= timedelta(days=90)
 
 
 def test_a_kill_loses_no_event(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQ
 from busway.model.partitioning import partition_of_key
 from busway.testing import Server
 from tests.http.asking import ask, make, manager, map_of
-from tests.sdk.conftest import wait_until
+from tests.sdk.conftest import received, wait_until
 
 STORES = 4
 CONFIG = """
@@ -95,7 +95,7 @@ def test_depth_is_that_of_the_partition_and_by_state(
     with client.get_queue_sender("parts") as sender:
         sender.send_messages([ServiceBusMessage("x", partition_key="key") for _ in range(3)])
     with client.get_queue_receiver("parts") as receiver:
-        first, second, third = receiver.receive_messages(3, max_wait_time=10)
+        first, second, third = received(receiver, 3)
         receiver.dead_letter_message(first)
         receiver.defer_message(second)
         receiver.abandon_message(third)
@@ -122,7 +122,7 @@ def test_depth_is_that_of_the_partition_and_by_state(
     }
     options = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
     with client.get_queue_receiver("parts", **options) as receiver:
-        assert len(receiver.receive_messages(1, max_wait_time=10)) == 1
+        received(receiver, 1)
 
 
 def test_a_topic_comes_with_its_subscriptions(server: Server) -> None:

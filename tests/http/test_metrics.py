@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceiveMode,
+    TransportType,
+)
 from prometheus_client.openmetrics import parser as openmetrics
 
 from busway.broker.counting import Movements
@@ -17,7 +24,7 @@ from busway.model.partitioning import partition_of_key
 from busway.store.base import SubQueueKind
 from busway.testing import Server
 from tests.http.asking import Metrics, ask, make, manager, map_of, metrics_of, token_of
-from tests.sdk.conftest import wait_until
+from tests.sdk.conftest import received, wait_until
 
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 STATES = {
@@ -102,14 +109,14 @@ def test_messages_are_counted_in_and_out_and_by_state(
 ) -> None:
     send(client, "busy", 5)
     with client.get_queue_receiver("busy") as receiver:
-        one, two, three, four, five = receiver.receive_messages(5, max_wait_time=10)
+        one, two, three, four, five = received(receiver, 5)
         receiver.complete_message(one)
         receiver.dead_letter_message(two)
         receiver.defer_message(three)
         receiver.abandon_message(four)
         receiver.abandon_message(five)
     with client.get_queue_receiver("busy", receive_mode=DELETE) as receiver:
-        assert len(receiver.receive_messages(1, max_wait_time=10)) == 1
+        received(receiver, 1)
     found = metrics_of(server)
     busy = {"namespace": "busway", "entity": "busy", "subscription": ""}
     assert found.value("busway_messages_in_total", **busy) == 5
@@ -171,7 +178,7 @@ def test_partitions_have_series_where_there_are_several(
 
 
 def test_connections_links_and_credit_are_told(server: Server) -> None:
-    before = metrics_of(server).value("busway_connections", namespace="busway")
+    before = metrics_of(server).value("busway_connections", namespace="busway", kind="amqp")
     assert before is not None
     with ServiceBusClient.from_connection_string(server.connection_string) as client:
         with (
@@ -180,11 +187,45 @@ def test_connections_links_and_credit_are_told(server: Server) -> None:
         ):
             receiver.receive_messages(1, max_wait_time=1)
             found = metrics_of(server)
-            assert found.value("busway_connections", namespace="busway") == before + 2
+            now = found.value("busway_connections", namespace="busway", kind="amqp")
+            assert now == before + 2
             for role in ("sender", "receiver"):
                 assert found.value("busway_links", entity="linked", role=role) == 1
             assert found.sum("busway_link_credit", entity="linked", role="sender") > 0
         wait_until(lambda: metrics_of(server).of("busway_links", entity="linked") == {})
+
+
+def connections(server: Server) -> dict[str, float]:
+    found = metrics_of(server).of("busway_connections", namespace="busway")
+    return {dict(labels)["kind"]: value for labels, value in found.items()}
+
+
+def test_connections_are_told_by_what_they_speak(server: Server) -> None:
+    """One that asks for the figures is among those by HTTP."""
+    wait_until(lambda: connections(server)["http"] == 1)
+    before = connections(server)
+    assert set(before) == {"amqp", "websocket", "http"}
+    with ExitStack() as opened:
+        client = opened.enter_context(
+            ServiceBusClient.from_connection_string(
+                server.connection_string,
+                transport_type=TransportType.AmqpOverWebsocket,
+                custom_endpoint_address=f"sb://localhost:{server.port}",
+            )
+        )
+        opened.enter_context(client.get_queue_sender("linked"))
+        for _ in range(2):
+            line = http.client.HTTPConnection("localhost", server.port)
+            opened.callback(line.close)
+            for path in ("/health/live", "/nothing/like/this"):
+                line.request("GET", path)
+                line.getresponse().read()
+        wait_until(lambda: connections(server)["http"] == 3)
+        now = connections(server)
+        assert now["websocket"] == before["websocket"] + 1
+        assert now["amqp"] <= before["amqp"], "it is counted once"
+    wait_until(lambda: connections(server)["websocket"] == before["websocket"])
+    wait_until(lambda: connections(server)["http"] == 1)
 
 
 def test_commits_are_told_as_a_histogram_for_each_store(server: Server) -> None:

@@ -50,7 +50,7 @@ class Shell:
         return "".join(lines)
 
     def close(self) -> None:
-        self._process.communicate("exit\n", timeout=10)
+        self._process.communicate("exit\n", timeout=120)
 
 
 @needs_curl

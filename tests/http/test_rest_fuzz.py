@@ -26,7 +26,9 @@ from busway.testing import Server
 from tests.http.rest_client import ANSWER_S, Rest, open_socket, token
 
 FUZZ = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 CONFIG = """
 [[queues]]

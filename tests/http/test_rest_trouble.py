@@ -153,7 +153,7 @@ def test_what_was_answered_with_201_is_there_after_kill_9(tmp_path: Path) -> Non
             for queue in ("plain", "parts"):
                 for name in ("a", "b"):
                     pool.submit(send, queue, name)
-            assert enough.wait(60)
+            assert enough.wait(300)
             server.kill()
         server.restart()
         rest = Rest(server)

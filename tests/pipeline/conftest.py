@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,11 @@ from busway.pipeline.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Of this process and of the jobs that tests start: none of them lives long enough to win back what
+# the second compiler costs, and several run at once.
 
 
 @pytest.fixture(scope="session")
@@ -26,4 +32,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(1800))

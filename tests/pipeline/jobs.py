@@ -15,8 +15,10 @@ from typing import IO, Any
 from busway.remote.connection import VARIABLE
 from busway.testing.server import Server
 
-WAIT_S = 300.0
+WAIT_S = 600.0
 """For anything that a job does: a loaded machine takes long, a hung job takes for ever."""
+LOOK_EVERY_S = 0.5
+"""To read a lake costs more than to wait for it."""
 
 
 class Job:
@@ -89,7 +91,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.1)
+        time.sleep(LOOK_EVERY_S)
 
 
 def pipeline(*arguments: str) -> list[str]:

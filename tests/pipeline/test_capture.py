@@ -137,8 +137,20 @@ def places(lake: Path) -> list[tuple[str, int, int]]:
 # --- As a user runs it ---------------------------------------------------------------------------
 
 
+def slow_to_start(folder: Path) -> Path:
+    """A Python whose first reader of a journal does not come; Spark gives it up after 10 s."""
+    program = folder / "python"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"case \"$*\" in *streaming_source_runner*) mkdir '{folder}/given up' && exit 1;; esac\n"
+        f"exec '{sys.executable}' \"$@\"\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
 def test_a_capture_goes_on_where_it_was_interrupted_or_killed(
-    server: Server, tmp_path: Path
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
     command = ["capture", "--entity", "orders", "--lake", str(lake), "--json"]
@@ -159,7 +171,9 @@ def test_a_capture_goes_on_where_it_was_interrupted_or_killed(
     assert enqueued(lake) == ids(range(150))
 
     send(server, "orders", range(150, 160))
+    monkeypatch.setenv("PYSPARK_PYTHON", str(slow_to_start(tmp_path)))
     captured = Job(log, server, pipeline(*command, "--once")).summary()["entities"]["orders"]
+    assert (tmp_path / "given up").exists()
     assert (captured["rows"], captured["skipped"]) == (10, 1)
     assert enqueued(lake) == ids(range(160))
     assert len(places(lake)) == len(set(places(lake)))
@@ -169,7 +183,7 @@ def test_a_capture_goes_on_where_it_was_interrupted_or_killed(
 @pytest.mark.parametrize(
     ("change", "entity", "text"),
     [
-        ({}, "nowhere", "could not be found"),
+        ({}, "nowhere", "There is no queue, topic or subscription 'nowhere'"),
         ({"SharedAccessKeyName": "only-send", "SharedAccessKey": "a-key-that-may-only-send"},
          "orders", "needs the right to listen"),
         ({"SharedAccessKey": "c29tZXRoaW5n"}, "orders", "does not let this key read the journal"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,12 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from typer.testing import CliRunner, Result
 
 from busway.cli import app
-from busway.pipeline.capture import Capture, CaptureSettings
+from busway.pipeline.capture import Capture, Captured, CaptureSettings
 from busway.pipeline.lake import Lake, Table
 from busway.pipeline.tables import ALL, BY_NAME, EVENTS
 from busway.remote import connection
 from busway.testing.server import Server
-from tests.pipeline.jobs import Job, pipeline, wait_for
+from tests.pipeline.jobs import WAIT_S, Job, pipeline, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,13 +73,24 @@ def lake(spark: SparkSession, server: Server, tmp_path_factory: pytest.TempPathF
     receive(server)
     credentials = connection.read(server.connection_string)
     settings = CaptureSettings("orders", events_per_trigger=5)
-    job = Capture(spark, Lake(folder), credentials, settings, {"credentialsFrom": f"file:{secret}"})
+    several, compacted = threading.Event(), threading.Event()
+
+    def wait_for_the_first(captured: Captured) -> None:
+        if captured.batches == 3:
+            several.set()
+            assert compacted.wait(WAIT_S)
+
+    options = {"credentialsFrom": f"file:{secret}"}
+    job = Capture(spark, Lake(folder), credentials, settings, options, wait_for_the_first)
     heads, _ = job.switch_on()
     query = job.begin(heads, once=True)
-    joined = 0
+    assert several.wait(WAIT_S)
+    joined = run("compact", "--lake", str(folder))["events"]["joined"]
+    compacted.set()
     while query.isActive:
-        if job.captured.batches >= 2:
-            joined += run("compact", "--lake", str(folder))["events"]["joined"]
+        before = job.captured.batches
+        run("compact", "--lake", str(folder))
+        wait_for(lambda before=before: job.captured.batches > before or not query.isActive)
     query.awaitTermination()
     assert joined > 0
     return folder

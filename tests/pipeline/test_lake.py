@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from typer.testing import CliRunner
 
-from busway.pipeline.lake import ConflictError, Lake, Table, TableLayout
+from busway.cli import app
+from busway.pipeline.lake import ConflictError, Lake, LakeFolderError, Table, TableLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,3 +152,42 @@ def test_an_empty_table_can_be_read(spark: SparkSession, table: Table) -> None:
     assert table.frame(spark).count() == 0
     assert table.append(rows(spark, range(0)), "capture", 0) == 0
     assert table.frame(spark).count() == 0
+
+
+@pytest.mark.parametrize("name", ["a lake", "ä [1] {x} 100% *#?"])
+@pytest.mark.parametrize("as_url", [False, True])
+def test_a_lake_may_be_in_a_folder_of_any_name(
+    spark: SparkSession, tmp_path: Path, name: str, as_url: bool
+) -> None:
+    folder = tmp_path / name
+    table = Lake(folder.as_uri() if as_url else folder).table(LAYOUT)
+    table.append(rows(spark, range(2)), "test", 0)
+    table.append(rows(spark, range(2, 3)), "test", 1)
+    assert table.frame(spark).count() == 3
+    added = table.added_since(table.delta().version() - 1)
+    assert added is not None
+    assert table.frame_of(spark, added).count() == 1
+    assert (folder / "events" / "_delta_log").is_dir()
+
+
+def test_a_lake_may_be_named_from_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Lake("./lake").folder == str(tmp_path / "lake")
+    assert Lake(f"file:{tmp_path}/x").folder == Lake(f"file://localhost{tmp_path}/x").folder
+
+
+@pytest.mark.parametrize(
+    ("folder", "text"),
+    [
+        ("s3://bucket/lake", "object stores are not supported"),
+        ("abfss://c@account.dfs.core.windows.net/lake", "object stores are not supported"),
+        ("file://server/share", "Write file:///srv/lake"),
+        ("/srv/a%20lake", "Delta takes '%20'"),
+    ],
+)
+def test_a_lake_that_cannot_be_there_is_refused(folder: str, text: str) -> None:
+    with pytest.raises(LakeFolderError, match=text):
+        Lake(folder)
+    refused = CliRunner().invoke(app, ["pipeline", "compact", "--lake", folder])
+    assert refused.exit_code == 2
+    assert text in refused.stderr

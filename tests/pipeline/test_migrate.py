@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
-
-from busway.pipeline.migrate import (
-    COMPARED,
-    Migrate,
-    MigrationError,
-    Migrations,
-    NotTheSameError,
-    judged,
-    paired,
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+    ServiceBusSender,
+    ServiceBusSubQueue,
 )
+
+from busway.pipeline.capture import Capture, Captured, CaptureSettings
+from busway.pipeline.curate import curate
+from busway.pipeline.lake import Lake
+from busway.pipeline.migrate import Migrate, MigrationError, Migrations, NotTheSameError
+from busway.pipeline.move_judge import COMPARED, judged, paired
+from busway.pipeline.tables import EVENTS, MESSAGES
 from busway.remote import connection
 from busway.testing.server import Server
+from tests.pipeline.jobs import Job, pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CONFIG = """
+READER_KEY = "cmVhZGVyLXJlYWRlci1yZWFkZXItcmVhZGVyLXJlYWRlcg=="
+CONFIG = f"""
+[[access]]
+name = "reader"
+rights = ["Listen"]
+key = "{READER_KEY}"
+
 [[queues]]
 name = "orders"
 requires_session = true
@@ -39,24 +49,40 @@ name = "kept"
 requires_session = true
 partitioned = true
 capture = true
+
+[[topics]]
+name = "news"
+
+[[topics.subscriptions]]
+name = "talks"
+requires_session = true
+
+[[topics.subscriptions]]
+name = "few"
+[[topics.subscriptions.rules]]
+name = "first"
+sql_filter = "sys.MessageId = 'm0'"
 """
 SESSIONS = 7
 SENT = 210
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     with Server(config=CONFIG, data=tmp_path / "data", arguments=["--stores", "2"]) as running:
-        with ServiceBusClient.from_connection_string(running.connection_string) as client:
-            for queue in ("orders", "kept"):
-                fill(client, queue)
         yield running
 
 
-def fill(client: ServiceBusClient, queue: str) -> None:
+@pytest.fixture
+def client(server: Server) -> Iterator[ServiceBusClient]:
+    with ServiceBusClient.from_connection_string(server.connection_string) as made:
+        yield made
+
+
+def fill(sender: ServiceBusSender, receiver: ServiceBusReceiver) -> None:
     """In order by session; of the first session, the first message is deferred, the second dead."""
-    with client.get_queue_sender(queue) as sender:
+    with sender:
         for session in range(SESSIONS):
             sender.send_messages(
                 [
@@ -66,10 +92,23 @@ def fill(client: ServiceBusClient, queue: str) -> None:
                     for number in range(session, SENT, SESSIONS)
                 ]
             )
-    with client.get_queue_receiver(queue, session_id="s0") as receiver:
-        first, second = receiver.receive_messages(2, max_wait_time=WAIT_S)
+    with receiver:
+        first, second = received(receiver, 2)
         receiver.defer_message(first)
         receiver.dead_letter_message(second, reason="bad")
+
+
+def fill_queue(client: ServiceBusClient, queue: str) -> None:
+    fill(client.get_queue_sender(queue), client.get_queue_receiver(queue, session_id="s0"))
+
+
+def received(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    found: list[ServiceBusReceivedMessage] = []
+    while len(found) < count:
+        page = receiver.receive_messages(count - len(found), max_wait_time=WAIT_S)
+        assert page, f"only {len(found)} of {count} came"
+        found += page
+    return found
 
 
 def secret(server: Server, tmp_path: Path) -> dict[str, str]:
@@ -85,24 +124,21 @@ def job(server: Server, spark: SparkSession, tmp_path: Path, queue: str, **more:
     return Migrate(credentials, queue, spark=lambda: spark, source_options=options, **more)
 
 
-def in_session(server: Server, queue: str, session: str, count: int) -> list[str]:
-    with (
-        ServiceBusClient.from_connection_string(server.connection_string) as client,
-        client.get_queue_receiver(queue, session_id=session) as receiver,
-    ):
-        found: list[str] = []
-        while len(found) < count:
-            page = receiver.receive_messages(count, max_wait_time=WAIT_S)
-            assert page, f"only {len(found)} of {count} came"
-            for message in page:
+def check_sessions(receiver_of: Callable[[str], ServiceBusReceiver]) -> None:
+    """All but the first, of which some were dealt with: in order, and to the end (SES-4)."""
+    for session in range(1, SESSIONS):
+        expected = [f"body {number}" for number in range(session, SENT, SESSIONS)]
+        with receiver_of(f"s{session}") as receiver:
+            found = received(receiver, len(expected))
+            for message in found:
                 receiver.complete_message(message)
-            found += [str(message) for message in page]
-        return found
+            assert [str(message) for message in found] == expected
 
 
 def test_p_47_messages_from_before_the_capture_are_compared_and_the_name_goes(
-    server: Server, spark: SparkSession, tmp_path: Path
+    server: Server, client: ServiceBusClient, spark: SparkSession, tmp_path: Path
 ) -> None:
+    fill_queue(client, "orders")
     lake = tmp_path / "lake"
     told: list[str] = []
     migrate = job(
@@ -123,46 +159,198 @@ def test_p_47_messages_from_before_the_capture_are_compared_and_the_name_goes(
     kept = spark.read.parquet(done.numbers)
     assert kept.where("state = 'deferred'").collect()[0].new_sequence_number == deferred["is"]
     assert kept.count() == SENT
-    for session in range(1, SESSIONS):
-        expected = [f"body {number}" for number in range(session, SENT, SESSIONS)]
-        assert in_session(server, "orders", f"s{session}", len(expected)) == expected
+    check_sessions(lambda session: client.get_queue_receiver("orders", session_id=session))
     assert any("is stopped" in line for line in told)
     assert migrate.run().outcome == "already", "asked for again, there is nothing to do"
-    with (
-        ServiceBusClient.from_connection_string(server.connection_string) as client,
-        client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver,
-    ):
-        (dead,) = receiver.receive_messages(1, max_wait_time=WAIT_S)
+    with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+        (dead,) = received(receiver, 1)
         assert dead.dead_letter_reason == "bad"
 
 
-def test_a_run_that_was_killed_is_run_again_and_goes_on(
-    server: Server, tmp_path: Path, spark: SparkSession
-) -> None:
-    """A job that died after it had begun has left the queue stopped; so has a server."""
-    command = [sys.executable, "-m", "busway", "pipeline", "migrate", "--entity", "kept"]
-    command += ["--conventional", "--json", "--master", "local[2,4]"]
-    environment = {**os.environ, "BUSWAY_CONNECTION_STRING": server.connection_string}
-    first = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    assert first.stderr is not None
-    for line in first.stderr:
-        if "is stopped" in line:
-            first.send_signal(signal.SIGKILL)
-            break
-    first.stderr.close()
-    first.wait()
+def test_a_run_that_was_killed_is_run_again_and_goes_on(server: Server, tmp_path: Path) -> None:
+    """A job that died after it had begun has left the topic stopped; so has a server. Spark judges
+    each subscription, and what waits in the topic itself."""
+    due = datetime.now(UTC) + timedelta(days=1)
+    with ServiceBusClient.from_connection_string(server.connection_string) as client:
+        talks = client.get_subscription_receiver("news", "talks", session_id="s0")
+        fill(client.get_topic_sender("news"), talks)
+        with client.get_topic_sender("news") as sender:
+            sender.schedule_messages(ServiceBusMessage("later", session_id="s1"), due)
+    command = pipeline("migrate", "--entity", "news", "--partitioned", "--json")
+    first = Job(tmp_path / "log", server, command)
+    first.wait_for(lambda: "is stopped" in first.told)
+    first.kill()
     server.kill()
     server.restart()
-    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    summary = json.loads(second.stdout)
+    summary = Job(tmp_path / "log", server, command).summary()
     assert summary["outcome"] == "migrated"
-    assert summary["verified"]["messages"] == SENT
-    assert summary["verified"]["differences"] == []
-    for session in range(1, SESSIONS):
-        expected = [f"body {number}" for number in range(session, SENT, SESSIONS)]
-        assert in_session(server, "kept", f"s{session}", len(expected)) == expected
+    verified = summary["verified"]
+    assert verified["messages"] == SENT + 2
+    assert verified["states"] == {
+        "active": SENT - 2 + 1,
+        "deferred": 1,
+        "dead_letter": 1,
+        "scheduled": 1,
+    }
+    assert verified["differences"] == []
+    assert [each["entity"] for each in verified["deferred"]] == ["news/Subscriptions/talks"]
+    with ServiceBusClient.from_connection_string(server.connection_string) as client:
+        check_sessions(
+            lambda session: client.get_subscription_receiver("news", "talks", session_id=session)
+        )
+        with client.get_subscription_receiver("news", "few") as receiver:
+            assert [str(message) for message in received(receiver, 1)] == ["body 0"]
+
+
+def test_called_off_it_comes_back_and_can_be_migrated_again(
+    server: Server, client: ServiceBusClient, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The journal of the queue then tells of messages that left it twice: each time has its own
+    twin, and the judge looks at those of the last one."""
+    fill_queue(client, "orders")
+    asked = job(server, spark, tmp_path, "orders")
+    assert asked.call_off().outcome == "not_migrated"
+    started = Migrations("orders", asked._credentials.pass_for("")).start(partitioned=True)
+    asked._hold(started)
+    asked._until_moved()
+    command = pipeline("migrate", "--entity", "orders", "--call-off")
+    assert "serves again" in Job(tmp_path / "log", server, command).ended()
+    assert asked.call_off().outcome == "not_migrated"
+    done = job(server, spark, tmp_path, "orders", partitioned=True).run()
+    assert done.verified is not None
+    assert (done.outcome, done.verified.messages) == ("migrated", SENT)
+    check_sessions(lambda session: client.get_queue_receiver("orders", session_id=session))
+
+
+# --- Captures, before and after -------------------------------------------------------------------
+
+
+def captured(server: Server, spark: SparkSession, tmp_path: Path, entity: str) -> Captured:
+    """`capture --once`, in the session that tests share."""
+    credentials = connection.read(server.connection_string)
+    lake, options = Lake(tmp_path / "lake"), secret(server, tmp_path)
+    work = Capture(spark, lake, credentials, CaptureSettings(entity), options)
+    heads, _ = work.switch_on()
+    work.begin(heads, once=True).awaitTermination()
+    work.release(heads)
+    return work.captured
+
+
+def events_of(lake: Path) -> list[dict[str, Any]]:
+    table = Lake(lake).table(EVENTS.layout())
+    if not table.exists():
+        return []
+    columns = ["epoch", "partition", "journal_offset", "event", "message_id", "dead_letter_reason"]
+    found: list[dict[str, Any]] = table.delta().to_pyarrow_table(columns=columns).to_pylist()
+    return found
+
+
+def sent(lake: Path) -> list[str]:
+    """The ids of what was sent, and not brought by a migration."""
+    rows = [row for row in events_of(lake) if row["event"] == "enqueued"]
+    return sorted(row["message_id"] for row in rows if row["dead_letter_reason"] != "Migrated")
+
+
+def test_p_47_a_lake_has_the_journals_of_before_and_after_and_each_message_once(
+    server: Server,
+    client: ServiceBusClient,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = tmp_path / "lake"
+    fill_queue(client, "kept")
+    before = captured(server, spark, tmp_path, "kept")
+    curate(spark, Lake(lake))
+    with client.get_queue_sender("kept") as sender:
+        sender.send_messages(ServiceBusMessage("uncaptured", message_id="late", session_id="s1"))
+    migrate = job(server, spark, tmp_path, "kept", partitioned=False)
+    monkeypatch.setattr("busway.pipeline.migrate.CAPTURE_PATIENCE_S", 0.0)
+    with pytest.raises(MigrationError, match="events of 'kept' to read") as told:
+        migrate.run()
+    assert "busway pipeline capture --once" in str(told.value)
+    assert captured(server, spark, tmp_path, "kept").epoch == before.epoch
+    assert migrate.run().outcome == "migrated"
+    with client.get_queue_sender("kept") as sender:
+        sender.send_messages(ServiceBusMessage("after", message_id="new", session_id="s1"))
+    after = captured(server, spark, tmp_path, "kept")
+    assert after.epoch != before.epoch
+
+    rows = events_of(lake)
+    places = {(row["epoch"], row["partition"], row["journal_offset"]) for row in rows}
+    assert len(places) == len(rows), "each event is there once"
+    assert sent(lake) == sorted([*(f"m{number}" for number in range(SENT)), "late", "new"])
+    assert len([row for row in rows if row["event"] == "moved"]) == SENT + 1
+
+    curate(spark, Lake(lake))
+    bit_by_bit = messages_in(lake)
+    assert Counter(row["state"] for row in bit_by_bit) == {
+        "active": SENT,
+        "deferred": 1,
+        "dead_lettered": 1,
+    }
+    assert {row["epoch"] for row in bit_by_bit} == {after.epoch}
+    assert len({row["message_id"] for row in bit_by_bit}) == SENT + 2, "none is there twice"
+    moved_ms = min(row["last_event_at"] for row in bit_by_bit)
+    old = [row for row in bit_by_bit if row["message_id"] != "new"]
+    assert all(row["enqueued_at"] < moved_ms for row in old), "they are as old as they are"
+    shutil.rmtree(lake / "messages")
+    curate(spark, Lake(lake))
+    assert messages_in(lake) == bit_by_bit, "and all at once gives the same"
+
+
+def messages_in(lake: Path) -> list[dict[str, Any]]:
+    table = Lake(lake).table(MESSAGES.layout()).delta().to_pyarrow_table()
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return sorted(rows, key=lambda row: row["sequence_number"])
+
+
+def test_a_capture_that_runs_goes_on_with_the_new_journal_by_itself(
+    server: Server, client: ServiceBusClient, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    fill_queue(client, "kept")
+    running = Job(
+        tmp_path / "log", server, pipeline("capture", "--entity", "kept", "--lake", str(lake))
+    )
+    try:
+        running.wait_for(lambda: len(sent(lake)) == SENT)
+        done = job(server, spark, tmp_path, "kept", partitioned=False).run()
+        assert done.outcome == "migrated"
+        with client.get_queue_sender("kept") as sender:
+            sender.send_messages(ServiceBusMessage("after", message_id="new", session_id="s1"))
+        running.wait_for(lambda: "new" in sent(lake))
+        running.interrupt()
+        running.ended()
+    finally:
+        if running.process.poll() is None:
+            running.kill()
+    assert "going on with that" in running.told
+    rows = events_of(lake)
+    assert len({(row["epoch"], row["partition"], row["journal_offset"]) for row in rows}) == len(
+        rows
+    )
+    assert len([row for row in rows if row["event"] == "moved"]) == SENT
+    assert sent(lake) == sorted([*(f"m{number}" for number in range(SENT)), "new"])
+
+
+# --- What goes wrong ------------------------------------------------------------------------------
+
+
+def test_who_may_not_manage_is_told_so(server: Server, tmp_path: Path) -> None:
+    listener = re.sub(
+        "SharedAccessKeyName=[^;]*;SharedAccessKey=[^;]*",
+        f"SharedAccessKeyName=reader;SharedAccessKey={READER_KEY}",
+        server.connection_string,
+    )
+    for more in (["--partitioned"], ["--call-off"]):
+        command = pipeline("migrate", "--entity", "orders", *more)
+        refused = Job(tmp_path / "log", None, [*command, "--connection-string", listener])
+        refused.ended(1)
+        assert "needs the right to manage the namespace" in refused.told
+        assert "starting Spark" not in refused.told
+    found = Migrations("orders", connection.read(server.connection_string).pass_for("")).progress()
+    assert found.phase == "none"
 
 
 def test_one_that_was_started_without_capture_is_not_judged(
@@ -179,15 +367,16 @@ def test_one_that_was_started_without_capture_is_not_judged(
 class ReadsLess(Migrate):
     """Does not see one of the arrivals."""
 
-    def _events(self, entity: str) -> DataFrame:
-        found = super()._events(entity)
+    def _events(self, entity: str, events: Sequence[str]) -> DataFrame:
+        found = super()._events(entity, events)
         is_twin = ".migration-" in entity
         return found.where("not (message_id <=> 'm100')") if is_twin else found
 
 
 def test_on_a_difference_nothing_is_switched_and_everything_stays(
-    server: Server, tmp_path: Path, spark: SparkSession
+    server: Server, client: ServiceBusClient, tmp_path: Path, spark: SparkSession
 ) -> None:
+    fill_queue(client, "orders")
     credentials = connection.read(server.connection_string)
     options = secret(server, tmp_path)
     wrong = ReadsLess(
@@ -203,6 +392,7 @@ def test_on_a_difference_nothing_is_switched_and_everything_stays(
 # --- The judge -----------------------------------------------------------------------------------
 
 FACTS = {
+    "part": "q",
     "partition": 0,
     "sub_queue": "main",
     "message_id": "m",
@@ -212,7 +402,7 @@ FACTS = {
     "raw": b"bytes",
 }
 SCHEMA = (
-    "partition int, event string, sub_queue string, sequence_number long, "
+    "part string, partition int, event string, sub_queue string, sequence_number long, "
     "related_sequence_number long, dead_letter_reason string, message_id string, "
     "session_id string, delivery_count int, typed_properties string, raw binary"
 )
@@ -240,13 +430,13 @@ def arrived(was: int, number: int, event: str = "enqueued", **more: Any) -> dict
 
 GOOD = [arrived(1, 10), arrived(2, 11), arrived(3, 12)]
 BAD: dict[str, list[dict[str, Any]]] = {
-    "Message 3 did not arrive.": GOOD[:2],
-    "Message 4 was not in the source.": [*GOOD, arrived(4, 13)],
-    "Message 2 arrived twice.": [*GOOD, arrived(2, 13)],
-    "Message 3 has been overtaken.": [GOOD[0], arrived(2, 12), arrived(3, 11)],
-    "Message 2 is in another state.": [GOOD[0], arrived(2, 11, "scheduled"), GOOD[2]],
+    "Message 3 of 'q' did not arrive.": GOOD[:2],
+    "Message 4 of 'q' was not in the source.": [*GOOD, arrived(4, 13)],
+    "Message 2 of 'q' arrived twice.": [*GOOD, arrived(2, 13)],
+    "Message 3 of 'q' has been overtaken.": [GOOD[0], arrived(2, 12), arrived(3, 11)],
+    "Message 2 of 'q' is in another state.": [GOOD[0], arrived(2, 11, "scheduled"), GOOD[2]],
     **{
-        f"Message 2 {words}.": [
+        f"Message 2 of 'q' {words}.": [
             GOOD[0],
             arrived(2, 11, **{"raw" if name == "content" else name: value}),
             GOOD[2],

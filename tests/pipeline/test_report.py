@@ -64,7 +64,8 @@ def test_what_senders_wrote_cannot_become_markup() -> None:
         charts.lines([Line("a", minutes(1, 2, 3)), Line("b", minutes(0, 0))], "ms"),
         charts.lines([Line("one point", minutes(4))], "ms"),
         charts.bars([(HOSTILE, 3.0), ("none", 0.0)], "messages"),
-        charts.heat(["0", "1"], ["a", "b"], [[0, 5], [2, 1]]),
+        charts.heat({0: minutes(0, 5), 1: minutes(2, 1)}, "messages"),
+        charts.heat({7: minutes(1)}, "messages"),
     ],
 )
 def test_charts_are_well_formed(chart: str) -> None:
@@ -80,6 +81,40 @@ def test_an_empty_lake_makes_a_page_too() -> None:
 def test_a_gap_in_time_is_a_gap_in_the_line() -> None:
     points = [*minutes(1, 2), (NOON + timedelta(hours=3), 5.0)]
     assert charts.lines([Line("a", points)], "ms").count('<path class="line') == 2
+
+
+@pytest.mark.parametrize("days", [1, 30, 365, 3650])
+def test_however_long_a_lake_is_its_charts_are_drawn_in_few_strokes(days: int) -> None:
+    hours = [(NOON + timedelta(hours=number), float(number % 7)) for number in range(24 * days)]
+    line = charts.lines([Line("a", hours)], "ms")
+    assert 0 < line.count("<circle") <= charts.COLUMNS_MAX
+    heat = charts.heat({0: hours, 1: hours[:1]}, "messages")
+    assert 0 < heat.count("<rect") <= 2 * charts.COLUMNS_MAX
+    assert 1 <= len(charts.TimeAxis(when for when, _ in hours).marks()) <= charts.MARKS_MAX + 1
+
+
+def test_a_column_of_several_minutes_hides_no_peak_and_invents_no_rate() -> None:
+    points = [(NOON + timedelta(minutes=number), 1.0) for number in range(1000)]
+    points[503] = (points[503][0], 100.0)
+    axis = charts.TimeAxis(when for when, _ in points)
+    assert axis.step_min == 10
+    assert max(value for _, value in axis.folded(points, charts.highest)) == 100
+    assert sum(value for _, value in axis.folded(points, charts.total)) == 1099
+    rates = axis.folded(points, charts.per_minute)
+    assert [value for column, value in rates if column == 50] == [(9 + 100) / 10]
+
+
+def test_marks_are_at_times_that_people_know() -> None:
+    odd = NOON + timedelta(minutes=7)
+    axis = charts.TimeAxis([odd, odd + timedelta(hours=3)])
+    assert [text for _, text in axis.marks()] == [
+        "12:30",
+        "13:00",
+        "13:30",
+        "14:00",
+        "14:30",
+        "15:00",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,12 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
+from busway.pipeline.capture import started
 from busway.pipeline.messages import hashed
 from busway.pipeline.options import READ_OPTIONS, WRITE_OPTIONS
 from busway.pipeline.sink import COLUMNS, Sent, SinkError, reconcile
 from busway.testing.server import Server
+from tests.sdk.conftest import WAIT_S, everything
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,14 +82,11 @@ def save(frame: DataFrame, secret: str, **options: Any) -> None:
 
 
 def received(server: Server, queue: str, **more: Any) -> list[ServiceBusReceivedMessage]:
-    found: list[ServiceBusReceivedMessage] = []
     with (
         ServiceBusClient.from_connection_string(server.connection_string) as client,
         client.get_queue_receiver(queue, receive_mode="receiveanddelete", **more) as receiver,
     ):
-        while batch := receiver.receive_messages(500, max_wait_time=2):
-            found += batch
-    return found
+        return everything(receiver)
 
 
 def test_every_column_arrives(spark: SparkSession, server: Server, secret: str) -> None:
@@ -196,11 +195,10 @@ def test_a_journal_can_be_copied_as_a_stream(
             .options(maxEventsPerTrigger=100)
             .load()
         )
-        query = (
+        query = started(
             stream.writeStream.format("busway")
             .options(entity="copy", credentialsFrom=secret, checkpointLocation=tmp_path / attempt)
             .trigger(availableNow=True)
-            .start()
         )
         query.awaitTermination()
         assert query.exception() is None
@@ -216,7 +214,7 @@ def test_topics_take_messages(spark: SparkSession, server: Server, secret: str) 
         ServiceBusClient.from_connection_string(server.connection_string) as client,
         client.get_subscription_receiver("news", "all") as receiver,
     ):
-        (message,) = receiver.receive_messages(max_wait_time=20)
+        (message,) = receiver.receive_messages(max_wait_time=WAIT_S)
         receiver.complete_message(message)
     assert message.message_id == "n-1"
 

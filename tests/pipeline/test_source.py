@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from busway.pipeline.journal import Journal
+from busway.pipeline.capture import started
+from busway.pipeline.journal import EpochError, Journal
+from busway.pipeline.offsets import Offset
+from busway.pipeline.options import read_options
+from busway.pipeline.source import StreamReader
 from busway.remote import connection
 from busway.testing.server import Server
+from tests.sdk.conftest import received
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                         ]
                     )
             with client.get_queue_receiver("plain") as receiver:
-                for message in receiver.receive_messages(50, max_wait_time=20):
+                for message in received(receiver, 50):
                     receiver.complete_message(message)
         yield running
 
@@ -109,11 +115,10 @@ def test_a_stream_takes_so_much_at_a_time_and_ends(
         .options(entity="spread", credentialsFrom=secret, maxEventsPerTrigger=150, consumer="test")
         .load()
     )
-    query = (
+    query = started(
         stream.writeStream.foreachBatch(lambda batch, number: sizes.append(batch.count()))
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
-        .start()
     )
     query.awaitTermination()
     assert sum(sizes) == SENT
@@ -137,7 +142,7 @@ def test_a_position_says_where_to_begin(spark: SparkSession, secret: str, server
     ("options", "text"),
     [
         ({"entity": "silent"}, "not captured"),
-        ({"entity": "nowhere"}, "could not be found"),
+        ({"entity": "nowhere"}, "There is no queue, topic or subscription 'nowhere'"),
         ({}, "Say which queue or topic"),
         ({"entity": "plain", "startingOffset": "latest"}, "Did you mean 'startingPosition'"),
         ({"entity": "plain", "connectionString": "x"}, "Spark shows options in plans and logs"),
@@ -150,6 +155,24 @@ def test_what_is_wrong_is_said(
 ) -> None:
     with pytest.raises(Exception, match=text):
         load(spark, secret, **options).count()
+
+
+def test_d_31_offsets_of_another_incarnation_are_refused_whatever_they_are(
+    spark: SparkSession, secret: str, server: Server
+) -> None:
+    """Also those that lie at, or behind, the end of the journal that is there now: they would pass
+    over what it has."""
+    allowed = connection.read(server.connection_string).pass_for("plain")
+    with Journal("plain", allowed) as journal:
+        heads = journal.heads()
+    for place in (0, heads.latest.next[0], heads.latest.next[0] + 100):
+        old = Offset("1-aa", {0: place})
+        reader = StreamReader(read_options({"entity": "plain", "credentialsFrom": secret}))
+        with pytest.raises(EpochError, match="was migrated, or deleted and created again"):
+            reader.latestOffset(old.to_dict(), ReadAllAvailable())
+        reader.stop()
+        with pytest.raises(Exception, match="was migrated, or deleted and created again"):
+            load(spark, secret, entity="plain", startingPosition=old.to_json()).count()
 
 
 def test_the_key_is_in_no_plan(spark: SparkSession, secret: str, server: Server) -> None:

@@ -23,7 +23,7 @@ name = "news"
 [[topics.subscriptions]]
 name = "all"
 """
-ENDED_S = 30
+ENDED_S = 120
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def run(*arguments: str, folder: Path | None = None, **variables: str) -> tuple[
         [sys.executable, "-m", "busway", "token", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
         env=clean | variables,
         cwd=folder,

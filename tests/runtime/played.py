@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from busway.runtime.host import Host
 from busway.runtime.listener import Listener, ListenerLimits, Peer
+from tests.runtime.wire import WAIT_S
 
 HELLO = b"hello"
 
@@ -136,7 +137,7 @@ class Port:
         self, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connecting = asyncio.open_connection("127.0.0.1", self.port, ssl=tls)
-        return await asyncio.wait_for(connecting, 5)
+        return await asyncio.wait_for(connecting, WAIT_S)
 
     async def greet(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, FakeClient]:
         before = len(self.clients)
@@ -147,7 +148,7 @@ class Port:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not condition():
             await asyncio.sleep(0)
 
@@ -156,7 +157,7 @@ async def read_to_end(reader: asyncio.StreamReader) -> bytes:
     """What the server said before it closed or cut off the connection."""
     said = b""
     with suppress(ConnectionResetError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             while piece := await reader.read(65536):
                 said += piece
     return said

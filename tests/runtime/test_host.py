@@ -9,6 +9,7 @@ import pytest
 
 from busway.runtime import host as host_module
 from busway.runtime.host import Host
+from tests.runtime.wire import WAIT_S
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ async def test_turns_that_call_for_turns_without_end_still_let_the_loop_read(hos
     host.soon(again)
     reached = asyncio.Event()
     asyncio.get_running_loop().call_later(0.001, reached.set)
-    await asyncio.wait_for(reached.wait(), 5)
+    await asyncio.wait_for(reached.wait(), WAIT_S)
     going_on = False
 
 
@@ -96,14 +97,14 @@ async def test_a_timer_never_fires_early(host: Host) -> None:
     fired: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     due = host.now_ms() + 15
     host.at(due, lambda: fired.set_result(host.now_ms()))
-    assert await asyncio.wait_for(fired, 5) >= due
+    assert await asyncio.wait_for(fired, WAIT_S) >= due
 
 
 async def test_a_timer_in_the_past_fires_soon_but_not_at_once(host: Host) -> None:
     fired = asyncio.Event()
     host.at(0, fired.set)
     assert not fired.is_set()
-    await asyncio.wait_for(fired.wait(), 5)
+    await asyncio.wait_for(fired.wait(), WAIT_S)
 
 
 async def test_a_cancelled_timer_stays_silent(host: Host) -> None:
@@ -111,7 +112,7 @@ async def test_a_cancelled_timer_stays_silent(host: Host) -> None:
     later = asyncio.Event()
     host.at(host.now_ms(), lambda: fired.append("cancelled")).cancel()
     host.at(host.now_ms() + 5, later.set)
-    await asyncio.wait_for(later.wait(), 5)
+    await asyncio.wait_for(later.wait(), WAIT_S)
     assert fired == []
 
 
@@ -123,7 +124,7 @@ async def test_a_long_wait_looks_at_broker_time_again(
     fired = asyncio.Event()
     host.at(host.now_ms() + 3_600_000, fired.set)
     host.not_before(host.now_ms() + 3_600_000)
-    await asyncio.wait_for(fired.wait(), 5)
+    await asyncio.wait_for(fired.wait(), WAIT_S)
 
 
 async def test_random_bytes_have_the_length_asked_for_and_do_not_repeat(host: Host) -> None:

@@ -24,7 +24,7 @@ from busway.runtime.stores import NodeStore
 from busway.store.base import SubQueueKey, SubQueueKind
 from busway.store.faults import Fault
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 BODY = b"\x00Su\xa0\x01x"
 
 

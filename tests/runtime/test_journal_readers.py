@@ -29,7 +29,7 @@ from tests.broker.test_journal_reader import Shelves
 from tests.store.places import Owner
 from tests.store.test_contract_journal import many
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from busway.runtime.listener import Wire
 from tests.runtime.played import HELLO, Port, read_to_end, until
+from tests.runtime.wire import WAIT_S
 
 pytestmark = pytest.mark.usefixtures("quick_ticks")
 
@@ -17,7 +18,7 @@ async def test_bytes_go_in_and_answers_come_out(open_port: Callable[..., Port]) 
     port = await open_port().open()
     reader, _, client = await port.greet()
     client.say(b"good day")
-    assert await asyncio.wait_for(reader.readexactly(8), 5) == b"good day"
+    assert await asyncio.wait_for(reader.readexactly(8), WAIT_S) == b"good day"
     assert client.peer.connection_id == "c1"
     assert client.peer.loopback
 
@@ -48,7 +49,7 @@ async def test_there_is_one_write_per_connection_and_iteration(
     reader, writer, client = await port.greet()
     client.answer = b"a"
     writer.write(b"x" * 100)
-    assert await asyncio.wait_for(reader.readexactly(100), 5) == b"a" * 100
+    assert await asyncio.wait_for(reader.readexactly(100), WAIT_S) == b"a" * 100
     assert writes == [b"a" * 100]
 
     def answer_in_two_turns() -> None:
@@ -56,7 +57,7 @@ async def test_there_is_one_write_per_connection_and_iteration(
         port.host.soon(lambda: client.say(b"2"))
 
     port.host.soon(answer_in_two_turns)
-    assert await asyncio.wait_for(reader.readexactly(2), 5) == b"12"
+    assert await asyncio.wait_for(reader.readexactly(2), WAIT_S) == b"12"
     assert writes[1:] == [b"12"]
 
 
@@ -76,11 +77,12 @@ async def test_a_stranger_who_trickles_rubbish_is_dropped(open_port: Callable[..
 
 
 async def test_who_has_greeted_may_be_silent(open_port: Callable[..., Port]) -> None:
-    port = await open_port(silence_ms=20).open()
-    _, _, client = await port.greet()
-    ticks = client.ticks
-    await until(lambda: client.ticks > ticks + 20)
+    port = await open_port(silence_ms=2_000).open()
+    _, writer, client = await port.greet()
+    stranger, _ = await port.call()
+    await read_to_end(stranger)  # one who came later was dropped meanwhile
     assert not client.was_lost.is_set()
+    writer.close()
 
 
 async def test_every_connection_is_ticked_by_one_timer(open_port: Callable[..., Port]) -> None:
@@ -98,17 +100,17 @@ async def test_one_too_many_is_cut_off_and_the_others_go_on(
     assert await read_to_end(second[0]) == b""
     assert len(port.clients) == 1
     first[2].say(b"still here")
-    assert await asyncio.wait_for(first[0].readexactly(10), 5) == b"still here"
+    assert await asyncio.wait_for(first[0].readexactly(10), WAIT_S) == b"still here"
 
 
 async def test_a_place_that_is_given_up_can_be_taken(open_port: Callable[..., Port]) -> None:
     port = await open_port(sockets_max=1).open()
     _, writer, client = await port.greet()
     writer.close()
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
     reader, _, second = await port.greet()
     second.say(b"welcome")
-    assert await asyncio.wait_for(reader.readexactly(7), 5) == b"welcome"
+    assert await asyncio.wait_for(reader.readexactly(7), WAIT_S) == b"welcome"
 
 
 async def test_a_client_that_does_not_read_is_given_and_asked_no_more(
@@ -126,7 +128,7 @@ async def test_a_client_that_does_not_read_is_given_and_asked_no_more(
     ticks = client.ticks
     await until(lambda: client.ticks > ticks + 5)
     assert len(client.received) == received
-    await asyncio.wait_for(reader.readexactly(written), 10)
+    await asyncio.wait_for(reader.readexactly(written), WAIT_S)
     await until(lambda: not client.paused and client.received.endswith(b"more"))
 
 
@@ -152,9 +154,9 @@ async def test_a_mistake_ends_its_own_connection_only(open_port: Callable[..., P
     other_reader, _, other = await port.greet()
     writer.write(b"mistake")
     assert await read_to_end(reader) == b""
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)
     other.say(b"fine")
-    assert await asyncio.wait_for(other_reader.readexactly(4), 5) == b"fine"
+    assert await asyncio.wait_for(other_reader.readexactly(4), WAIT_S) == b"fine"
 
 
 async def test_closing_says_why_and_waits_for_the_last_words_to_be_taken(
@@ -162,7 +164,7 @@ async def test_closing_says_why_and_waits_for_the_last_words_to_be_taken(
 ) -> None:
     port = await open_port().open()
     reader, _, client = await port.greet()
-    await port.listener.close("amqp:connection:forced", "stopping", wait_s=5)
+    await port.listener.close("amqp:connection:forced", "stopping", wait_s=WAIT_S)
     assert await read_to_end(reader) == b"closed: amqp:connection:forced: stopping"
     assert client.was_lost.is_set()
     with pytest.raises(OSError, match=r"refused|Connect call failed"):
@@ -180,7 +182,7 @@ async def test_what_is_in_flight_is_answered_while_nothing_new_is_read(
     await until(lambda: client.ticks > ticks + 5)
     assert client.received == HELLO
     client.say(b"answer")
-    assert await asyncio.wait_for(reader.readexactly(6), 5) == b"answer"
+    assert await asyncio.wait_for(reader.readexactly(6), WAIT_S) == b"answer"
 
 
 async def test_who_does_not_leave_in_time_is_cut_off(open_port: Callable[..., Port]) -> None:
@@ -191,4 +193,4 @@ async def test_who_does_not_leave_in_time_is_cut_off(open_port: Callable[..., Po
         await asyncio.sleep(0)
     client.finished = True
     client.say(b"the end")
-    await asyncio.wait_for(client.was_lost.wait(), 5)
+    await asyncio.wait_for(client.was_lost.wait(), WAIT_S)

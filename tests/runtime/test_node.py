@@ -12,6 +12,7 @@ import pytest
 from busway.config import Configuration, load
 from busway.runtime.node import Node
 from busway.store.faults import Fault
+from tests.runtime.wire import WAIT_S
 
 
 def configured(data: Path | None, stores: int = 2) -> Configuration:
@@ -51,12 +52,12 @@ async def test_a_store_can_be_told_to_be_gone_and_comes_back(
     store.broker.on_availability = changed.set
     store.faults.be(Fault.GONE)
     store.broker.purge(4711, lambda: None)  # a commit, which finds out
-    await asyncio.wait_for(changed.wait(), 10)
+    await asyncio.wait_for(changed.wait(), WAIT_S)
     assert not store.broker.available
     assert node.stores[1].broker.available
     changed.clear()
     store.faults.be(Fault.NONE)
-    await asyncio.wait_for(changed.wait(), 10)
+    await asyncio.wait_for(changed.wait(), WAIT_S)
     assert store.broker.available
 
 
@@ -75,7 +76,7 @@ async def test_a_missing_store_joins_when_it_is_back(
     assert "is missing" in str(node.stores[1].problem)
 
     shutil.move(away, tmp_path / "store-1.db")
-    await asyncio.wait_for(node.stores[1].serving.wait(), 20)
+    await asyncio.wait_for(node.stores[1].serving.wait(), WAIT_S)
     assert node.stores[1].broker.available
 
 

@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -53,10 +53,18 @@ def started(*arguments: str) -> Iterator[list[str]]:
         lines.append(log)
 
 
-def free_port() -> int:
-    with socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        return int(own.getsockname()[1])
+@pytest.fixture
+def free_port() -> Iterator[Callable[[], int]]:
+    """Ports that are given to nobody else for the length of a test, and can be listened on."""
+    with ExitStack() as held:
+
+        def hold() -> int:
+            own = held.enter_context(socket.socket())
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind(("127.0.0.1", 0))
+            return int(own.getsockname()[1])
+
+        yield hold
 
 
 def with_tls(certificates: CertificateFolder) -> list[str]:
@@ -122,7 +130,10 @@ def test_every_port_takes_everything(
 
 @pytest.mark.parametrize("kind", ["http", "tls"])
 async def test_a_port_that_nobody_asked_for_gives_way_to_whoever_has_it(
-    open_port: Callable[..., Port], caplog: pytest.LogCaptureFixture, kind: str
+    open_port: Callable[..., Port],
+    free_port: Callable[[], int],
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
 ) -> None:
     """As 5300 and 5671 do by default; here other numbers stand for them."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -138,7 +149,7 @@ async def test_a_port_that_nobody_asked_for_gives_way_to_whoever_has_it(
 
 
 async def test_the_usual_ports_are_opened_where_they_are_free(
-    open_port: Callable[..., Port],
+    open_port: Callable[..., Port], free_port: Callable[[], int]
 ) -> None:
     settings = Settings(port=free_port(), http_port=free_port(), tls_port=free_port())
     configuration = Configuration(settings)
@@ -158,7 +169,7 @@ def test_a_port_that_was_asked_for_must_be_had(flag: str, certificates: Certific
     assert f"Choose another one with {flag}" in said
 
 
-def test_one_port_may_be_asked_for_twice() -> None:
+def test_one_port_may_be_asked_for_twice(free_port: Callable[[], int]) -> None:
     port = str(free_port())
     with started("--memory", "--port", port, "--http-port", port) as lines:
         assert lines[-1] == f"ready on 127.0.0.1:{port}"

@@ -16,6 +16,7 @@ from busway.runtime.certificates import CertificateFolder
 from busway.runtime.sniffing import Speech, speech_of
 from busway.runtime.tls import server_context
 from tests.runtime.played import HELLO, Port, read_to_end, until
+from tests.runtime.wire import WAIT_S
 
 pytestmark = pytest.mark.usefixtures("quick_ticks")
 
@@ -69,7 +70,7 @@ async def test_amqp_goes_to_the_gateway(
     writer.write(AMQP)
     await until(lambda: bool(port.clients) and port.clients[0].received == AMQP)
     port.clients[0].say(b"good day")
-    assert await asyncio.wait_for(reader.readexactly(8), 5) == b"good day"
+    assert await asyncio.wait_for(reader.readexactly(8), WAIT_S) == b"good day"
     assert port.clients[0].peer.encrypted is (coat is not None)
     assert port.clients[0].peer.loopback
 
@@ -123,7 +124,7 @@ async def test_a_tls_hello_may_come_one_by_one(
     for byte in hello_of_tls():
         writer.write(bytes([byte]))
         await writer.drain()
-    answer = await asyncio.wait_for(reader.readexactly(1), 5)
+    answer = await asyncio.wait_for(reader.readexactly(1), WAIT_S)
     assert answer == b"\x16", "a record of the handshake, as from any TLS server"
 
 
@@ -177,7 +178,7 @@ async def test_who_begins_and_does_not_go_on_is_dropped(
 async def test_who_agrees_on_tls_and_does_not_go_on_is_dropped(
     open_port: Callable[..., Port], tls: ssl.SSLContext, trusting: ssl.SSLContext, said: bytes
 ) -> None:
-    port = await open_port(tls=tls, silence_ms=300).open()
+    port = await open_port(tls=tls, silence_ms=2_000).open()
     reader, writer = await port.call(trusting)
     writer.write(said)
     assert await read_to_end(reader) == b""
@@ -187,7 +188,7 @@ async def test_who_agrees_on_tls_and_does_not_go_on_is_dropped(
 async def test_who_has_sent_a_whole_head_may_be_silent(
     open_port: Callable[..., Port], tls: ssl.SSLContext, coat: ssl.SSLContext | None
 ) -> None:
-    port = await open_port(tls=tls, silence_ms=300).open()
+    port = await open_port(tls=tls, silence_ms=2_000).open()
     _, writer = await port.call(coat)
     writer.write(REQUEST)
     await until(lambda: bool(port.http.connections))
@@ -292,5 +293,5 @@ async def test_all_addresses_of_a_name_get_the_same_port(open_port: Callable[...
     taken = await port.listener.open("localhost", 0)
     addresses = {info[4][:2] for info in socket.getaddrinfo("localhost", taken, type=1)}
     for address, number in addresses:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(address, number), 5)
+        _, writer = await asyncio.wait_for(asyncio.open_connection(address, number), WAIT_S)
         writer.close()

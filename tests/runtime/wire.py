@@ -9,7 +9,7 @@ from typing import Any
 from busway.amqp.connection import Connection, ConnectionSettings, Role
 from busway.amqp.events import Closed, Event, Opened
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class WebSocketAsSocket:

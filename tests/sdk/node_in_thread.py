@@ -11,10 +11,11 @@ from typing import TypeVar
 from busway.cluster.catalog import Catalog
 from busway.config import load
 from busway.runtime.node import Node
+from busway.runtime.stores import NodeStore
 
 T = TypeVar("T")
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class NodeInThread:
@@ -31,6 +32,14 @@ class NodeInThread:
     @property
     def connection_string(self) -> str:
         return self._node.connection_string
+
+    @property
+    def port(self) -> int:
+        return self._node.port
+
+    @property
+    def stores(self) -> list[NodeStore]:
+        return self._node.stores
 
     def change(self, what: Callable[[Catalog], T]) -> T:
         async def in_its_loop() -> T:

@@ -85,7 +85,7 @@ def run_the_tour(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
 
@@ -110,7 +110,7 @@ def test_the_page_of_the_documentation_does_what_it_says(
         env={**os.environ, TRUST["sync"]: authority},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "0 0 0\n"), done.stderr
@@ -511,7 +511,7 @@ def test_runtime_properties_of_a_queue(
         sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
         received: list[Any] = []
         while len(received) < 4:
-            received += receiver.receive_messages(4 - len(received), max_wait_time=10)
+            received += receiver.receive_messages(4 - len(received), max_wait_time=60)
         receiver.dead_letter_message(received[0])
         receiver.defer_message(received[1])
         receiver.complete_message(received[2])
@@ -578,7 +578,7 @@ def test_what_was_made_can_be_used_at_once(
     received: dict[str, Any] = {}
     with messaging.get_queue_receiver(f"{name}-end") as receiver:
         while len(received) < 2:
-            for message in receiver.receive_messages(2, max_wait_time=10):
+            for message in receiver.receive_messages(2, max_wait_time=60):
                 received[str(message)] = message.application_properties
                 receiver.complete_message(message)
     assert set(received) == {"of a session", "number 6"}

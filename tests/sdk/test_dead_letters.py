@@ -121,7 +121,7 @@ def test_a_lock_that_runs_out_counts_as_a_failure(queue: QueueUnderTest, dead_le
     """LOCK-4, DLV-3."""
     queue.send("too slow")
     queue.receive_one()
-    [dead] = dead_letters.receive_messages(max_wait_time=15)
+    dead = queue.receive_one(dead_letters)
     assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
 
 

@@ -34,7 +34,7 @@ capture = true
 name = "all"
 capture = true
 """
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

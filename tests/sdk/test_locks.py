@@ -17,19 +17,27 @@ from tests.sdk.conftest import (
 
 SHORT = "5s"
 """The shortest that there is (LOCK-1)."""
+CLOCKS = timedelta(seconds=0.5)
+"""Broker time is not the machine's clock (D-25): they differ by a little."""
+
+
+def assert_held_for(queue: QueueUnderTest, seconds: float) -> None:
+    before = datetime.now(UTC)
+    queue.send("locked")
+    end = queue.receive_one().locked_until_utc
+    duration = timedelta(seconds=seconds)
+    assert before - CLOCKS <= end - duration <= datetime.now(UTC) + CLOCKS
 
 
 @pytest.mark.queue(lock_duration="30s")
 def test_a_lock_holds_for_the_lock_duration_of_the_queue(queue: QueueUnderTest) -> None:
     """LOCK-1."""
-    queue.send("locked")
-    assert 25 < seconds_left(queue.receive_one().locked_until_utc) <= 30
+    assert_held_for(queue, 30)
 
 
 def test_a_lock_holds_for_a_minute_if_the_queue_says_nothing(queue: QueueUnderTest) -> None:
     """LOCK-1, DFT."""
-    queue.send("locked")
-    assert 55 < seconds_left(queue.receive_one().locked_until_utc) <= 60
+    assert_held_for(queue, 60)
 
 
 @pytest.mark.queue(lock_duration="30s")
@@ -39,7 +47,7 @@ def test_renewing_starts_the_lock_duration_anew(queue: QueueUnderTest) -> None:
     message = queue.receive_one()
     before = message.locked_until_utc
     renewed = renewed_past(lambda: queue.receiver.renew_message_lock(message), before)
-    assert renewed <= datetime.now(UTC) + timedelta(seconds=30)
+    assert renewed <= datetime.now(UTC) + timedelta(seconds=30) + CLOCKS
     assert message.locked_until_utc == renewed
     queue.receiver.complete_message(message)
     assert queue.is_empty
@@ -59,7 +67,7 @@ def test_when_a_lock_runs_out_the_message_comes_again_counted(queue: QueueUnderT
     """LOCK-4, DLV-1; LOCK-5: and its old lock is lost."""
     queue.send("too slow")
     first = queue.receive_one()
-    [second] = queue.receiver.receive_messages(max_wait_time=15)
+    second = queue.receive_one()
     assert (second.sequence_number, second.delivery_count) == (first.sequence_number, 1)
     with pytest.raises(MessageLockLostError):
         queue.receiver.complete_message(first)

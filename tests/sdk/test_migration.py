@@ -18,17 +18,19 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from busway.testing import Server
 from tests.http.asking import Reply, ask, manager, map_of
-from tests.sdk.conftest import WAIT_S, wait_until
+from tests.sdk.conftest import WAIT_S, received, wait_until
 
 CONFIG = """
 [[queues]]
 name = "sessions"
 requires_session = true
+lock_duration = "5m"
 
 [[queues]]
 name = "sessions-in-parts"
 partitioned = true
 requires_session = true
+lock_duration = "5m"
 
 [[queues]]
 name = "orders"
@@ -36,14 +38,11 @@ name = "orders"
 [[queues]]
 name = "spread"
 partitioned = true
-lock_duration = "5s"
+lock_duration = "15s"
 
 [[queues]]
 name = "before"
 forward_to = "spread"
-
-[[topics]]
-name = "news"
 """
 SESSIONS = [f"s{number}" for number in range(6)]
 TOMORROW = timedelta(days=1)
@@ -85,7 +84,7 @@ def moved(server: Server, queue: str) -> bool:
 
 def migrate(server: Server, queue: str, *, partitioned: bool) -> Any:
     start(server, queue, partitioned=partitioned)
-    wait_until(lambda: moved(server, queue), 60)
+    wait_until(lambda: moved(server, queue), 300)
     reply = request(server, "POST", f"/{queue}/switch")
     assert reply.status == 200, reply.text
     return reply.json
@@ -130,7 +129,7 @@ def test_d_27_all_that_a_queue_holds_is_there_afterwards(
     with client.get_queue_sender(queue) as sender:
         sender.schedule_messages(ServiceBusMessage("later", session_id="s1"), due)
     with client.get_queue_receiver(queue, session_id="s0") as receiver:
-        deferred, dead, returned = receiver.receive_messages(3, max_wait_time=WAIT_S)
+        deferred, dead, returned = received(receiver, 3)
         receiver.defer_message(deferred)
         receiver.dead_letter_message(dead, reason="bad", error_description="very")
         receiver.abandon_message(returned)
@@ -196,7 +195,7 @@ def test_d_27_a_kill_in_the_middle_loses_and_doubles_nothing(server: Server) -> 
     for _ in range(3):  # where it is by then is for chance; the simulation tries every place
         server.kill()
         server.restart()
-    wait_until(lambda: moved(server, "sessions"), 60)
+    wait_until(lambda: moved(server, "sessions"), 300)
     assert request(server, "POST", "/sessions/switch").status == 200
     with ServiceBusClient.from_connection_string(server.connection_string) as client:
         for session in SESSIONS:
@@ -223,10 +222,7 @@ def test_a_queue_is_stopped_meanwhile_and_what_is_forwarded_to_it_waits(
         sender.send_messages(ServiceBusMessage("forwarded"))
     with pytest.raises(ServiceBusError), client.get_queue_sender("spread") as sender:
         sender.send_messages(ServiceBusMessage("refused"))
-    wait_until(lambda: moved(server, "spread"), 60)
-    refused = request(server, "DELETE", "/spread")
-    assert refused.status == 409
-    assert "have been moved" in refused.json["detail"]
+    wait_until(lambda: moved(server, "spread"), 300)
     assert request(server, "POST", "/spread/switch").status == 200
     found = bodies(client, "spread", None, 9)
     assert sorted(found) == sorted([*(f"body {n}" for n in range(8)), "forwarded"])
@@ -246,7 +242,6 @@ def test_called_off_before_anything_was_moved_it_is_as_it_was(
 
 def test_what_cannot_be_migrated_is_told_why(server: Server) -> None:
     asked = {
-        409: {"entity": "news", "partitioned": True},
         404: {"entity": "nobody", "partitioned": True},
         400: {"entity": "orders", "partitioned": "yes"},
     }

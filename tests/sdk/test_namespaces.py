@@ -92,7 +92,7 @@ def received(client: Any, count: int) -> list[str]:
         while len(bodies) < count:
             assert time.monotonic() < deadline, f"{bodies} are all that came"
             missing = count - len(bodies)
-            for message in receiver.receive_messages(missing, max_wait_time=2):
+            for message in receiver.receive_messages(missing, max_wait_time=5):
                 bodies.append(str(message))
                 receiver.complete_message(message)
         assert receiver.peek_messages() == []

@@ -17,7 +17,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 
 from busway.testing import Server
-from tests.sdk.conftest import ONCE_EACH, PARTITIONED, wait_until
+from tests.sdk.conftest import ONCE_EACH, PARTITIONED, WAIT_S, wait_until
 from tests.sdk.faces import FACES
 
 BODY = b"x" * 200_000
@@ -73,7 +73,7 @@ def test_a_full_queue_refuses_sends_until_it_is_drained(client: Any, kind: str) 
     with client.get_queue_sender(QUEUES[kind]) as sender:
         assert [is_taken(sender, "key") for _ in range(ROOM + 1)] == [True] * ROOM + [False]
         with client.get_queue_receiver(QUEUES[kind]) as receiver:
-            [message] = receiver.receive_messages(max_wait_time=10)
+            [message] = receiver.receive_messages(max_wait_time=WAIT_S)
             assert not is_taken(sender, "key"), "a locked message is still there"
             receiver.complete_message(message)
             assert is_taken(sender, "key")
@@ -96,5 +96,5 @@ def test_a_full_topic_refuses_sends_until_its_subscriptions_are_drained(client: 
             pass
         receiver = client.get_subscription_receiver("topic", "subscription", receive_mode=mode)
         with receiver:
-            assert receiver.receive_messages(max_wait_time=10)
+            assert receiver.receive_messages(max_wait_time=WAIT_S)
         wait_until(lambda: is_taken(sender))

@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceB
 from azure.servicebus.exceptions import MessageLockLostError
 
 from busway.testing import Server
-from tests.sdk.conftest import ONCE_EACH, PARTITIONED
+from tests.sdk.conftest import ONCE_EACH, PARTITIONED, WAIT_S, received
 from tests.sdk.faces import FACES, Sdk
 
 pytestmark = ONCE_EACH
@@ -97,11 +97,11 @@ def test_a_receiver_goes_on_after_a_restart(
 ) -> None:
     with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
         sender.send_messages(ServiceBusMessage("before"))
-        [before] = receiver.receive_messages(max_wait_time=10)
+        [before] = receiver.receive_messages(max_wait_time=WAIT_S)
         receiver.complete_message(before)
         restart()
         sender.send_messages(ServiceBusMessage("after"))
-        [after] = receiver.receive_messages(max_wait_time=10)
+        [after] = receiver.receive_messages(max_wait_time=WAIT_S)
         assert str(after) == "after"
         receiver.complete_message(after)
         assert receiver.peek_messages(10, sequence_number=1) == []
@@ -114,9 +114,9 @@ def test_a_lock_from_before_is_lost_and_the_message_comes_again(
     """D-5: locks are void after a crash, and nothing is counted. LOCK-5: the broker says so."""
     with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
         sender.send_messages(ServiceBusMessage("held"))
-        [held] = receiver.receive_messages(max_wait_time=10)
+        [held] = receiver.receive_messages(max_wait_time=WAIT_S)
         restart()
-        [again] = receiver.receive_messages(max_wait_time=10)
+        [again] = receiver.receive_messages(max_wait_time=WAIT_S)
         assert (again.sequence_number, again.delivery_count) == (held.sequence_number, 0)
         with pytest.raises(MessageLockLostError):
             receiver.complete_message(held)
@@ -134,7 +134,7 @@ def test_everything_that_was_settled_stays_settled(
             sender.send_messages(ServiceBusMessage(body))
         messages: dict[str, Any] = {}
         while len(messages) < len(bodies):
-            received = receiver.receive_messages(max_message_count=4, max_wait_time=10)
+            received = receiver.receive_messages(max_message_count=4, max_wait_time=WAIT_S)
             messages |= {str(message): message for message in received}
         receiver.complete_message(messages["completed"])
         receiver.abandon_message(messages["abandoned"])
@@ -150,7 +150,7 @@ def test_everything_that_was_settled_stays_settled(
         assert [str(m) for m in receiver.receive_deferred_messages(number)] == ["deferred"]
     dead_letters = client.get_queue_receiver(name, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
     with dead_letters as receiver:
-        [dead] = receiver.receive_messages(max_wait_time=10)
+        [dead] = receiver.receive_messages(max_wait_time=WAIT_S)
         assert (str(dead), dead.dead_letter_reason) == ("dead", "Why")
 
 
@@ -161,7 +161,7 @@ def test_numbers_are_not_given_twice(client: Any, name: str, restart: Callable[[
         numbers = []
         for _ in range(2):
             sender.send_messages(ServiceBusMessage("x", partition_key="one"))
-            [message] = receiver.receive_messages(max_wait_time=10)
+            [message] = receiver.receive_messages(max_wait_time=WAIT_S)
             receiver.complete_message(message)
             numbers.append(message.sequence_number)
             restart()
@@ -183,7 +183,7 @@ def test_what_is_scheduled_stays_scheduled(
         restart()
         activated: list[str] = []
         while len(activated) < 2:
-            messages = receiver.receive_messages(max_message_count=2, max_wait_time=10)
+            messages = receiver.receive_messages(max_message_count=2, max_wait_time=WAIT_S)
             assert messages
             activated += [str(message) for message in messages]
             for message in messages:
@@ -210,12 +210,13 @@ def test_a_session_and_its_ids_are_remembered(
         owner = client.get_queue_receiver(queue, session_id="a")
         with owner:
             owner.session.set_state("step 1")
-            [held] = owner.receive_messages(max_wait_time=10)
+            [held] = owner.receive_messages(max_wait_time=WAIT_S)
             restart()
         sender.send_messages([first, second])
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         assert receiver.session.get_state() == b"step 1"
-        again = receiver.receive_messages(max_message_count=3, max_wait_time=2)
+        assert [str(each) for each in receiver.peek_messages(10)] == ["first", "second"]
+        again = received(receiver, 2)
         assert [str(message) for message in again] == ["first", "second"]
         assert [message.delivery_count for message in again] == [0, 0]
         assert again[0].sequence_number == held.sequence_number

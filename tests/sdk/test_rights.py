@@ -55,7 +55,7 @@ def send(client: Any, queue: str) -> None:
 
 def receive(client: Any, queue: str) -> None:
     with client.get_queue_receiver(queue) as receiver:
-        receiver.receive_messages(max_wait_time=0.1)
+        receiver.receive_messages(max_wait_time=1)
 
 
 @pytest.mark.parametrize("right", ["Listen"], indirect=True)

@@ -70,7 +70,7 @@ def test_mappings_are_taken_for_messages(queue: QueueUnderTest) -> None:
 
 def test_many_sends_on_one_link_all_arrive(queue: QueueUnderTest) -> None:
     queue.send(*numbered(100))
-    assert sorted(bodies(queue.drain())) == sorted(bodies(numbered(100)))
+    assert sorted(bodies(queue.drain(100))) == sorted(bodies(numbered(100)))
 
 
 def test_a_received_message_can_be_sent_again(queue: QueueUnderTest) -> None:

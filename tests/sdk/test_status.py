@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from busway.testing import Server
-from tests.sdk.conftest import ONCE_EACH, PARTITIONED
+from tests.sdk.conftest import ONCE_EACH, PARTITIONED, WAIT_S
 from tests.sdk.faces import FACES
 
 pytestmark = ONCE_EACH
@@ -64,7 +64,7 @@ def send(sender: Any, body: str = "x") -> None:
 
 def take(receiver: Any) -> list[str]:
     with receiver:
-        messages = receiver.receive_messages(max_message_count=10, max_wait_time=2)
+        messages = receiver.receive_messages(max_message_count=10, max_wait_time=WAIT_S)
         for message in messages:
             receiver.complete_message(message)
         return [str(message) for message in messages]
@@ -94,7 +94,7 @@ def test_a_queue_that_is_disabled_for_sends_can_be_emptied(start: Callable[..., 
     found: list[str] = []
     with receiver:
         while len(found) < 2:
-            messages = receiver.receive_messages(max_wait_time=10)
+            messages = receiver.receive_messages(max_wait_time=WAIT_S)
             assert messages
             found += [str(message) for message in messages]
     assert sorted(found) == ["scheduled", "x"]

@@ -67,7 +67,7 @@ def test_a_receiver_that_waits_is_told(node: NodeInThread, queue: Queue) -> None
         switching = threading.Timer(0.5, switch, (node, queue, EntityStatus.DISABLED))
         switching.start()
         with pytest.raises(MessagingEntityDisabledError, match="is currently disabled"):
-            receiver.receive_messages(max_wait_time=10 * WAIT_S)
+            receiver.receive_messages(max_wait_time=4 * WAIT_S)
         switching.join()
 
 

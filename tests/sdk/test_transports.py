@@ -166,7 +166,7 @@ def test_one_connection_string_and_one_variable_serve_both_planes(
                 env=environment | variables,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=300,
                 check=False,
             )
 

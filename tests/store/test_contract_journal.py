@@ -122,11 +122,12 @@ class TestRows:
             record(2, JournalEvent.DEAD_LETTERED, reason="why", description="because"),
             record(3)._replace(kind=SubQueueKind.DEAD_LETTER),
             record(4, JournalEvent.DUPLICATE_DROPPED)._replace(number=0),
+            record(5, JournalEvent.DEAD_LETTERED, description="and no reason"),
         ]
         write(owner, *rows, bodies=[(BODY, b"the body")])
-        read = handle.read(MAIN_KEY, 0, 5).rows()
+        read = handle.read(MAIN_KEY, 0, 6).rows()
         assert [row.record for row in read] == rows
-        assert [row.bare for row in read] == [b"the body", None, None, None, None]
+        assert [row.bare for row in read] == [b"the body", None, None, None, None, None]
         assert all(isinstance(row.record.event, JournalEvent) for row in read)
 
     def test_a_range_ends_before_its_stop(self, owner: Owner, handle: JournalHandle) -> None:
@@ -200,6 +201,13 @@ class TestHeads:
         assert len(handle.read(other, 0, 9)) == 0
         assert handle.offset_at(other, 0) == 0
         assert list(handle.holds(other)) == []
+
+    def test_a_hold_may_be_there_before_the_first_row(
+        self, owner: Owner, handle: JournalHandle, new_handle: NewHandle
+    ) -> None:
+        owner.commit(holds=[JournalHold(MAIN, "lake", 0, 9_000)])
+        assert handle.head(MAIN_KEY) is None
+        assert list(new_handle().open().journal_heads) == []
 
     def test_a_hold_moves_and_ends(self, owner: Owner, handle: JournalHandle) -> None:
         owner.commit(

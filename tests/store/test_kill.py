@@ -97,7 +97,7 @@ def still_counting(marks: dict[bytes, int], plan: Plan) -> dict[bytes, int]:
     return {key: until_ms for key, until_ms in marks.items() if until_ms > plan.time_ms}
 
 
-@pytest.mark.timeout(60 + KILLS * 10)
+@pytest.mark.timeout(600 + KILLS * 10)
 def test_what_a_killed_process_reported_is_there_whole_and_at_most_one_batch_more(
     tmp_path: Path,
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from busway.model.message import Message, MessageState
 from busway.store.base import (
+    CommitRefused,
     Counters,
     Delete,
     DuplicateMark,
@@ -24,7 +25,10 @@ from busway.store.base import (
     TransferMark,
     Update,
 )
+from busway.store.journal import JournalHead, JournalTrim
 from busway.store.memory import MemoryDisk, MemoryStore, stored_copy
+from busway.store.sqlite import SqliteStore
+from tests.store.journal_oracle import JournalOracle
 from tests.store.places import DEAD, MAIN, PLACES, Owner, facts, message, number, two_sub_queues
 
 SLOTS = (MAIN, DEAD)
@@ -50,6 +54,11 @@ class Oracle:
         self.duplicates: dict[tuple[int, bytes], int] = {}
         self.transfers: dict[tuple[int, int, int], int] = {}
         self.transactions: dict[bytes, TransactionMark] = {}
+        self.journal = JournalOracle()
+
+    def shared_bodies(self) -> dict[int, bytes]:
+        """By id: those that some message has (D-30)."""
+        return {row.body_id: row.bare for row in self.rows.values() if row.body_id is not None}
 
     def page(
         self, slot: int, after: int, state: MessageState | None, session_id: str | None
@@ -123,6 +132,8 @@ def draw_batch(data: st.DataObject, oracle: Oracle) -> dict[str, Any]:
         draw_shared_body(data, oracle, batch)
     draw_sessions(data, oracle, batch)
     draw_marks(data, oracle, batch)
+    bodies = oracle.shared_bodies() | dict(batch["bodies"])
+    oracle.journal.draw(data, batch, oracle.time_ms, bodies)
     return batch
 
 
@@ -244,6 +255,7 @@ def check_reads(data: st.DataObject, owner: Owner, oracle: Oracle) -> None:
     expected = {mark.digest: mark for mark in oracle.duplicate_marks(slot, b"", now_ms)}
     found = store.find_duplicates(slot, asked, now_ms)
     assert found == [expected[digest] for digest in asked if digest in expected]
+    oracle.journal.check_reads(data, owner)
 
 
 def check_opened(owner: Owner, oracle: Oracle, committed: int, counters: Counters) -> None:
@@ -256,6 +268,7 @@ def check_opened(owner: Owner, oracle: Oracle, committed: int, counters: Counter
         TransferMark(*key, last) for key, last in oracle.transfers.items()
     )
     assert list(opened.transactions) == oracle.transaction_marks()
+    oracle.journal.check_opened(owner)
 
 
 def check_everything(owner: Owner, oracle: Oracle) -> None:
@@ -269,6 +282,15 @@ def check_everything(owner: Owner, oracle: Oracle) -> None:
         marks = owner.store.read_duplicates(slot, b"", oracle.time_ms)
         assert marks == oracle.duplicate_marks(slot, b"", oracle.time_ms)
     assert list(owner.store.read_expiring(None, 99).rows) == oracle.expiring(99)
+    oracle.journal.check_everything(owner)
+
+
+def reuse_bodies(owner: Owner, ids: list[int]) -> None:
+    """The ids of bodies that are forgotten can be given to others."""
+    owner.commit(
+        bodies=[(body_id, b"") for body_id in ids],
+        puts=[(MAIN, message(1_000 + n, body_id=n)) for n in ids],
+    )
 
 
 @pytest.mark.parametrize("place", ["sqlite", "memory"])
@@ -291,10 +313,16 @@ def test_a_store_is_its_oracle_after_any_batches_and_reopenings(
             check_reads(data, owner, oracle)
         check_everything(owner, oracle)
         owner.commit(deletes=[Delete(*key) for key in oracle.rows])
-        owner.commit(  # every shared body is forgotten with its last message: its id is free
-            bodies=[(body_id, b"") for body_id in range(1, oracle.next_body)],
-            puts=[(MAIN, message(n, body_id=n)) for n in range(1, oracle.next_body)],
-        )
+        # Every shared body is forgotten with its last message or row: its id is free (D-31).
+        kept = oracle.journal.body_ids
+        reuse_bodies(owner, [each for each in range(1, oracle.next_body) if each not in kept])
+        if kept:
+            with pytest.raises(CommitRefused):
+                reuse_bodies(owner, [min(kept)])
+            end = oracle.journal.next_offset
+            heads = {MAIN: JournalHead(end, end)}
+            owner.commit(trims=[JournalTrim(MAIN, end)], journal_heads=heads)
+            reuse_bodies(owner, sorted(kept))
         owner.store.close()
 
 
@@ -329,4 +357,35 @@ def data_of(oracle: Oracle) -> Oracle:
     kept.active, kept.states = dict(oracle.active), dict(oracle.states)
     kept.duplicates, kept.transfers = dict(oracle.duplicates), dict(oracle.transfers)
     kept.transactions = dict(oracle.transactions)
+    kept.journal = oracle.journal.copy()
     return kept
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_crash_of_a_file_leaves_whole_commits(data: st.DataObject) -> None:
+    """A log that ends anywhere, as a crash may leave it: what is there is a commit's oracle."""
+    with tempfile.TemporaryDirectory() as directory:
+        file, log = Path(directory, "store.db"), Path(directory, "store.db-wal")
+        owner, oracle = Owner(SqliteStore(file, create=True)), Oracle()
+        owner.commit(**two_sub_queues(), journal_heads={}, time_ms=0)
+        least = log.stat().st_size
+        states = {owner.next_number - 1: (data_of(oracle), Counters())}
+        for _ in range(data.draw(st.integers(1, 6))):
+            batch = draw_batch(data, oracle)
+            counters = Counters(oracle.next_counter, active=len(oracle.rows))
+            owner.commit(**batch, counters={MAIN: counters})
+            states[owner.next_number - 1] = (data_of(oracle), counters)
+        left = Path(directory, "left.db")
+        left.write_bytes(file.read_bytes())
+        end = data.draw(st.integers(least, log.stat().st_size))
+        Path(directory, "left.db-wal").write_bytes(log.read_bytes()[:end])
+        again = Owner(SqliteStore(left, create=False))
+        committed = again.opened.commit_number
+        if end == log.stat().st_size:
+            assert committed == max(states)
+        kept, counters = states[committed]
+        check_opened(again, kept, committed, counters)
+        check_everything(again, kept)
+        again.store.close()
+        owner.store.close()

@@ -10,7 +10,8 @@ front of `bare`; the functions here edit and read a `bare`, off the hot path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from busway.amqp._pure_decoding import (
 )
 from busway.amqp._pure_encoding import append_compound, encode_binary, encode_into
 from busway.amqp.performatives import Header, Properties
-from busway.amqp.types import Symbol
+from busway.amqp.types import Symbol, UByte, UInt
 
 HEADER = 0x70
 DELIVERY_ANNOTATIONS = 0x71
@@ -282,6 +283,73 @@ def with_message_id(bare: bytes, message_id: str) -> bytes:
     return bytes(out) + rest
 
 
+def replace_properties(bare: bytes, fields: Mapping[int, Any]) -> bytes:
+    """`bare` with other values in some fields of its properties, by their places (3.2.4).
+
+    Every other field keeps its bytes. A section that is missing is made if there is a value for it.
+    """
+    for code, start, value, stop in walk_sections(bare):
+        if code == PROPERTIES:
+            items = _items(bare, value, stop)
+            return b"".join((bare[:start], _properties_section(items, fields), bare[stop:]))
+    return _properties_section([], fields) + bare
+
+
+def _items(data: bytes, value: int, stop: int) -> list[bytes]:
+    """The encoded items of the list at `value`."""
+    if data[value] == 0x45:  # an empty list has no size and no count
+        return []
+    if data[value] & 0xEF != 0xC0:
+        raise malformed("A list was expected.")
+    count, offset, end = compound_extent(data, value + 1, stop, data[value] == 0xD0)
+    items = []
+    for _ in range(count):
+        start, offset = offset, skip(data, offset, end)
+        items.append(data[start:offset])
+    return items
+
+
+def _properties_section(items: list[bytes], fields: Mapping[int, Any]) -> bytes:
+    given = {place: value for place, value in fields.items() if value is not None}
+    items = items + [b"\x40"] * (max(given, default=-1) + 1 - len(items))
+    for place in fields:
+        if place < len(items):
+            encoded = bytearray()
+            encode_into(encoded, fields[place])
+            items[place] = bytes(encoded)
+    if not items:
+        return b""
+    out = bytearray((0x00, 0x53, PROPERTIES))
+    append_compound(out, 0xC0, len(items), bytearray().join(items))
+    return bytes(out)
+
+
+def drop_application_properties(bare: bytes, names: Collection[str]) -> bytes:
+    """`bare` without these; every other one keeps its bytes. The section goes with the last one."""
+    unwanted = {name.encode() for name in names}
+    for code, start, value, stop in walk_sections(bare):
+        if code == APPLICATION_PROPERTIES:
+            pairs = list(walk_pairs(bare, value, stop))
+            kept = [pair for pair in pairs if pair[0] not in unwanted]
+            if len(kept) == len(pairs):
+                return bare
+            section = bytearray()
+            if kept:
+                section += bytes((0x00, 0x53, APPLICATION_PROPERTIES))
+                items = bytearray().join([bare[first:last] for _, first, _, last in kept])
+                append_compound(section, 0xC1, 2 * len(kept), items)
+            return b"".join((bare[:start], section, bare[stop:]))
+    return bare
+
+
+def drop_pairs(pairs: bytes, items: int, keys: Collection[bytes]) -> tuple[bytes, int]:
+    """Encoded pairs without those of some keys, and how many items are left."""
+    whole = bytearray()
+    append_compound(whole, 0xC1, items, pairs)
+    kept = [pair for pair in walk_pairs(bytes(whole), 0, len(whole)) if pair[0] not in keys]
+    return b"".join(bytes(whole[start:stop]) for _, start, _, stop in kept), 2 * len(kept)
+
+
 def drop_body(bare: bytes) -> bytes:
     """`bare` without its body: what a peek that omits bodies shows."""
     return b"".join(
@@ -289,7 +357,63 @@ def drop_body(bare: bytes) -> bytes:
     )
 
 
+# Envelopes: a message without its body, for who keeps the content of bodies elsewhere
+
+_PLAIN_BODIES = {DATA: (0xA0,), AMQP_VALUE: (0xA0, 0xA1)}
+"""What the content of a body is enough for: one binary, or a value that is a binary or a text."""
+
+
+def envelope_of(message: bytes) -> bytes:
+    """A message without its body, if `put_body` can put that back to the byte; else all of it."""
+    bodies = [each for each in walk_sections(message) if each[0] in BODY]
+    if len(bodies) != 1:
+        return message
+    ((code, start, value, stop),) = bodies
+    kind = message[value]
+    is_narrow = kind < 0xB0
+    if (
+        kind & 0xEF not in _PLAIN_BODIES.get(code, ())
+        or message[start:value] != bytes((0x00, 0x53, code))
+        or (not is_narrow and stop - value - 5 < 256)  # AMQP has a shorter form for it
+    ):
+        return message
+    return message[:start] + message[stop:]
+
+
+def put_body(envelope: bytes, section: bytes) -> bytes:
+    """A message from its envelope, and a body that was left out of it."""
+    place = len(envelope)
+    for code, start, _, _ in walk_sections(envelope):
+        if code in BODY:
+            return envelope
+        if code == FOOTER:
+            place = start
+    return envelope[:place] + section + envelope[place:]
+
+
 # Building
+
+
+def sender_front(header: int, ttl_ms: int | None, annotations: bytes, items: int) -> bytes:
+    """Header and message annotations of a sender, from what a scan has kept of them."""
+    out = bytearray()
+    if header or ttl_ms is not None:
+        durable, first_acquirer, priority = unpack_header(header)
+        fields = [
+            durable,
+            None if priority is None else UByte(priority),
+            None if ttl_ms is None else UInt(min(ttl_ms, 0xFFFFFFFF)),
+            first_acquirer,
+        ]
+        out += bytes((0x00, 0x53, HEADER))
+        encode_into(out, fields)
+    if items:
+        out += struct.pack(
+            ">BBBBII", 0, 0x53, MESSAGE_ANNOTATIONS, 0xD1, 4 + len(annotations), items
+        )
+        out += annotations
+    return bytes(out)
+
 
 NO_BODY: Final[Any] = object()
 

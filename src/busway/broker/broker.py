@@ -87,7 +87,6 @@ class Broker:
         *,
         journal_limits: JournalLimits = DEFAULT_JOURNAL_LIMITS,
     ) -> None:
-        self._port = port
         self._host = host
         self._entities = entities
         self.exchange = exchange
@@ -320,9 +319,8 @@ class Broker:
         named = ((entity.incarnation, index) for index in range(len(entity.placement)))
         return [self._partitions[name] for name in named if name in self._partitions]
 
-    def partitions_of(self, incarnation: int) -> int | None:
-        entity = self._entities.get(incarnation)
-        return None if entity is None else len(entity.placement)
+    def entity_or_none(self, incarnation: int) -> Entity | None:
+        return self._entities.get(incarnation)
 
     def partition_in(self, slot: int) -> Partition:
         key = self._by_slot[slot].key
@@ -400,6 +398,10 @@ class Broker:
             del self._carried_out[transaction_id]
         self._carried_out[mark.transaction_id] = mark.until_ms
 
+    @property
+    def has_orders(self) -> bool:
+        return self._orders.under_way
+
     def transfer_mark(self, slot: int, source: TransferSource) -> int:
         return self._transfers.get((slot, source), 0)
 
@@ -418,11 +420,10 @@ class Broker:
                 return  # that memory was dropped meanwhile
             if isinstance(outcome, StoreError):
                 line.paging = False
-                self._way.read_failed(outcome)
             else:
                 sub_queue.paged(line, outcome, after)
 
-        self._port.call(lambda store: store.read_page(slot, after, session_id=session_id), done)
+        self._way.read(lambda store: store.read_page(slot, after, session_id=session_id), done)
 
     def read(
         self, operation: Callable[[MessagingStore], T], done: Callable[[T | BusError], None]
@@ -431,15 +432,12 @@ class Broker:
         epoch = self._epoch
 
         def answered(outcome: T | StoreError) -> None:
-            if isinstance(outcome, StoreError):
-                self._way.read_failed(outcome)
-                done(BusError(SERVER_BUSY))
-            elif epoch != self._epoch or not self.available:
+            if isinstance(outcome, StoreError) or epoch != self._epoch or not self.available:
                 done(BusError(SERVER_BUSY))
             else:
                 done(outcome)
 
-        self._port.call(operation, answered)
+        self._way.read(operation, answered)
 
     def lock_due(self, sub_queue: SubQueue, due_ms: int) -> None:
         self._clockwork.lock_due(sub_queue, due_ms)

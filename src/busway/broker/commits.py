@@ -5,7 +5,7 @@ good case. The states of the way are a table:
 
     OPENING    the store is being opened; nothing is served
     SERVING    commits go through
-    HUNG       a commit is out for longer than COMMIT_PATIENCE_MS; its answer decides (D-8)
+    HUNG       a commit or a read is out for longer than PATIENCE_MS; its answer decides (D-8)
     REFUSING   the store refused a commit; an empty one is tried until it takes one
     FENCED     another owner has the store; for good
     STOPPED    closed on purpose; for good
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from busway.broker.counting import CommitTimes
 from busway.broker.journal import DELIVERED
@@ -37,7 +37,9 @@ from busway.store.base import (
 
 log = logging.getLogger("busway.broker")
 
-COMMIT_PATIENCE_MS = 5_000
+T = TypeVar("T")
+
+PATIENCE_MS = 5_000
 RETRY_FIRST_MS = 50
 RETRY_MAX_MS = 1_000
 NOTES_WAIT_MS = 200
@@ -82,6 +84,10 @@ class CommitWay:
         self._queued: deque[Stage] = deque()
         self._in_flight: Stage | None = None
         self._in_flight_since_ms = 0
+        self._reads: deque[int] = deque()
+        """When each read was asked for that has not been answered; they are in order (D-11)."""
+        self._answered_ms = 0
+        """When the store was last heard: it was not at any later call before that."""
         self._doubtful: tuple[int, Stage] | None = None
         """A batch whose outcome nobody knows, with its number; the next `open` settles it (D-3)."""
         self._whole = False
@@ -172,7 +178,8 @@ class CommitWay:
             self._commit_failed(stage, outcome)
             return
         self._commit_number += 1
-        self.times.took(self._host.now_ms() - self._in_flight_since_ms)
+        self._answered_ms = self._host.now_ms()
+        self.times.took(self._answered_ms - self._in_flight_since_ms)
         self.disk_full = outcome is not None and outcome < DISK_RESERVE_BYTES
         stage.settle_counters()
         if self.state in (WayState.HUNG, WayState.REFUSING):
@@ -213,9 +220,29 @@ class CommitWay:
             failed.tell(refused)
         self.open()
 
-    def read_failed(self, outcome: StoreError) -> None:
-        """A read did not go through: find out by a commit whether the handle still lives."""
-        if self.state is WayState.SERVING:
+    # Reads.
+
+    def read(
+        self, operation: Callable[[MessagingStore], T], done: Callable[[T | StoreError], None]
+    ) -> None:
+        """A call that changes nothing; the store is as ill as in a commit if it never ends."""
+
+        def answered(outcome: T | StoreError) -> None:
+            self._reads.popleft()
+            self._answered_ms = self._host.now_ms()
+            if isinstance(outcome, StoreError):
+                self._read_failed(outcome)
+            elif self.state is WayState.HUNG and self._in_flight is None:
+                self._serve()
+            done(outcome)
+
+        self._reads.append(self._host.now_ms())
+        self._watch_patience()
+        self._port.call(operation, answered)
+
+    def _read_failed(self, outcome: StoreError) -> None:
+        """Find out by a commit whether the handle still lives."""
+        if self.state in (WayState.SERVING, WayState.HUNG):
             log.warning("store cannot be read: %s", outcome)
             self._become(WayState.REFUSING)
             self._refuse_behind()
@@ -234,6 +261,7 @@ class CommitWay:
     def _probe_done(self, outcome: int | StoreError | None) -> None:
         probe, self._in_flight = self._in_flight, None
         assert probe is not None
+        self._answered_ms = self._host.now_ms()
         if isinstance(outcome, CommitRefused):
             self._host.at(self._host.now_ms() + self._next_retry_ms(), self._probe)
             self._stop_if_done()
@@ -261,6 +289,7 @@ class CommitWay:
                 return
             self._host.at(self._host.now_ms() + self._next_retry_ms(), self.open)
             return
+        self._answered_ms = self._host.now_ms()
         self._commit_number = outcome.commit_number
         self._memory.loaded(outcome)
         self._settle_doubt(outcome.commit_number)
@@ -283,15 +312,25 @@ class CommitWay:
     # A store that hangs (D-8).
 
     def _watch_patience(self) -> None:
-        if not self._patience_watch:
+        since_ms = self._waiting_since_ms()
+        if since_ms is not None and not self._patience_watch:
             self._patience_watch = True
-            self._host.at(self._in_flight_since_ms + COMMIT_PATIENCE_MS, self._patience_over)
+            self._host.at(since_ms + PATIENCE_MS, self._patience_over)
+
+    def _waiting_since_ms(self) -> int | None:
+        """Since when the store owes an answer: to a commit, or to the read that it is at."""
+        commit_ms = None if self._in_flight is None else self._in_flight_since_ms
+        if not self._reads:
+            return commit_ms
+        read_ms = max(self._reads[0], self._answered_ms)
+        return read_ms if commit_ms is None else min(commit_ms, read_ms)
 
     def _patience_over(self) -> None:
         self._patience_watch = False
-        if self._in_flight is None:
+        since_ms = self._waiting_since_ms()
+        if since_ms is None:
             return
-        if self._host.now_ms() - self._in_flight_since_ms < COMMIT_PATIENCE_MS:
+        if self._host.now_ms() - since_ms < PATIENCE_MS:
             self._watch_patience()
         elif self.state is WayState.SERVING:
             log.warning("store does not answer; refusing work for it")
@@ -330,6 +369,8 @@ class CommitWay:
         if self.state is not state:
             self.state = state
             self.serving = state is WayState.SERVING
+            if self.serving:
+                self._watch_patience()
             self._memory.availability_changed()
 
     def _next_retry_ms(self) -> int:

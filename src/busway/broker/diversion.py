@@ -15,7 +15,7 @@ from busway.broker.partition import Partition
 from busway.broker.seams import Grant, Host, SessionLock
 from busway.broker.staging import Change, Stage, changed_copy
 from busway.broker.sub_queue import SubQueue
-from busway.model.entities import Topic
+from busway.model.entities import Topic, stands_still
 from busway.model.errors import BusError
 from busway.model.limits import FORWARDING_HOPS_MAX
 from busway.model.message import Message, MessageState
@@ -64,9 +64,10 @@ class Diversion:
         return self._owner.partition(key.incarnation, key.partition)
 
     def _destination(self) -> str | None:
-        """None for an entity with sessions: what was there before is for who accepts them."""
+        """None for an entity with sessions: what was there before is for who accepts them. What is
+        migrated is moved as it is, and the twin forwards it."""
         entity = self._partition.entity
-        if isinstance(entity, Topic) or entity.requires_session:
+        if isinstance(entity, Topic) or entity.requires_session or stands_still(entity):
             return None
         return entity.forward_to
 

@@ -135,6 +135,7 @@ class Intake:
             until_ms = message.enqueued_ms + entity.duplicate_window_ms
             if until_ms > self._owner.now_ms():
                 history.stage(stage, [message], until_ms)
+                stage.touched[partition.sub_queue(SubQueueKind.MAIN)] = None
 
     def check_room(self, partition: Partition, entity: Entity, size: int) -> None:
         """D-17: each partition has the chosen size as its own limit."""

@@ -26,8 +26,8 @@ def _pyarrow() -> Any:
         import pyarrow
     except ImportError as error:
         raise PipelineMissingError(
-            "Reading journals needs pyarrow, which is not installed. Install it with"
-            " 'pip install busway[pipeline]'."
+            "Reading journals needs pyarrow, which is not installed where the broker runs. There, "
+            "in a clone of Busway, run 'make pipeline'; else pip install 'busway[pipeline]'."
         ) from error
     return pyarrow
 

@@ -8,20 +8,19 @@ what made a scan slow.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from busway.amqp import types as amqp
-from busway.amqp.codec import encode_value, read_messages
+from busway.amqp.codec import read_messages
+from busway.amqp.errors import ProtocolError
 from busway.amqp.sections import (
-    HEADER,
-    MESSAGE_ANNOTATIONS,
     PARTITION_KEY,
+    apply_changes,
+    envelope_of,
     read_annotation,
-    unpack_header,
+    sender_front,
 )
 from busway.broker.journal_properties import property_columns, text_of
 from busway.model.entities import Entity, Subscription
@@ -169,38 +168,47 @@ def partition_key(annotations: bytes) -> str | None:
 
 
 def _raw_messages(page: JournalPage) -> list[bytes | None]:
-    fields = ("event", "header", "ttl_ms", "annotations", "annotation_items", BARE)
     return [
         raw_message(*message) if message[-1] is not None and event in CARRYING else None
-        for event, *message in zip(*map(page.column, fields), strict=True)
+        for event, *message in zip(*map(page.column, OF_RAW), strict=True)
     ]
 
 
 def raw_message(
+    header: int, ttl_ms: int | None, annotations: bytes | None, annotation_items: int, bare: bytes
+) -> bytes:
+    """Header, message annotations and all that follows, as the sender wrote them."""
+    return sender_front(header, ttl_ms, annotations or b"", annotation_items) + bare
+
+
+def _envelopes(page: JournalPage) -> list[bytes | None]:
+    return [
+        _envelope(changes, *message) if message[-1] is not None and event in CARRYING else None
+        for event, changes, *message in zip(*map(page.column, OF_ENVELOPE), strict=True)
+    ]
+
+
+def _envelope(
+    changes: bytes | None,
     header: int,
     ttl_ms: int | None,
     annotations: bytes | None,
     annotation_items: int,
     bare: bytes,
-) -> bytes:
-    """Header, message annotations and all that follows, as the sender wrote them."""
-    parts = []
-    if header or ttl_ms is not None:
-        durable, first_acquirer, priority = unpack_header(header)
-        fields = [
-            durable,
-            None if priority is None else amqp.UByte(priority),
-            None if ttl_ms is None else amqp.UInt(min(ttl_ms, 0xFFFFFFFF)),
-            first_acquirer,
-        ]
-        parts.append(encode_value(amqp.Described(amqp.ULong(HEADER), fields)))
-    if annotations:
-        size = 4 + len(annotations)
-        start = struct.pack(">BBBBII", 0, 0x53, MESSAGE_ANNOTATIONS, 0xD1, size, annotation_items)
-        parts += [start, annotations]
-    return b"".join([*parts, bare])
+) -> bytes | None:
+    """With what rules have set on it (ACT-1), because that is the message that is there.
+
+    None of a message whose sections cannot be read: all of it is its body.
+    """
+    try:
+        changed = bare if changes is None else apply_changes(bare, changes)
+        return envelope_of(raw_message(header, ttl_ms, annotations, annotation_items, changed))
+    except ProtocolError:
+        return None
 
 
+OF_RAW = ("event", "header", "ttl_ms", "annotations", "annotation_items", BARE)
+OF_ENVELOPE = ("event", "changes", *OF_RAW[1:])
 OF_ROWS: dict[str, tuple[tuple[str, ...], OfPage]] = {
     "journal_offset": ((), lambda page: list(range(page.first, page.first + page.count))),
     "event": _words("event", EVENT_WORDS),
@@ -221,7 +229,8 @@ OF_ROWS: dict[str, tuple[tuple[str, ...], OfPage]] = {
     "dead_letter_source": _plain("dead_letter_source"),
     "destination": (("event", "description", "destination"), _destinations),
     "message_size": _plain("size"),
-    "raw": (("event", "header", "ttl_ms", "annotations", "annotation_items", BARE), _raw_messages),
+    "raw": (OF_RAW, _raw_messages),
+    "envelope": (OF_ENVELOPE, _envelopes),
 }
 """The fields that a column needs, and how it is made of them."""
 

@@ -1,5 +1,8 @@
 """How long journals are kept: by time and size, with named holds up to a cap (D-31).
 
+The limits are the server's, but for those that an entity has of its own; they are read at every
+look, so a change counts from the next one on.
+
 The oldest rows go in small steps, one commit each, so that trimming never holds up messages. A hold
 keeps what its consumer has not read, also beyond the limits; but not beyond the cap, and not for
 ever: a broker never stops for a consumer that is lost. Who comes too late is told of the gap when
@@ -13,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from busway.broker.journal import Journal
 from busway.broker.staging import Stage
+from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.journal import JournalLimits
 from busway.store.base import MessagingStore
@@ -42,8 +46,8 @@ class KeeperOwner(Protocol):
     def disk_full(self) -> bool:
         """As the last commit saw it."""
 
-    def partitions_of(self, incarnation: int) -> int | None:
-        """How many partitions an entity has; None once it is deleted."""
+    def entity_or_none(self, incarnation: int) -> Entity | None:
+        """Its newest version; None once it is deleted."""
 
     def stage(self, records: int, size: int = 0) -> Stage: ...
 
@@ -110,13 +114,14 @@ class JournalKeeper:
 
     def _limits(self, journal: Journal, now_ms: int) -> _Limits | None:
         """None for what is purged as a whole (D-16)."""
-        limits = self._owner.journal_limits
-        partitions = self._owner.partitions_of(journal.partition.incarnation)
-        if partitions is None:
+        entity = self._owner.entity_or_none(journal.partition.incarnation)
+        if entity is None:
             return None
         if self._full_looks >= FULL_LOOKS:
             return _Limits(now_ms, 0, None, 0)
         holds = [hold.offset for hold in journal.holds.values() if hold.offset is not None]
+        limits = self._owner.journal_limits.of(entity.capture_limits)
+        partitions = len(entity.placement)
         return _Limits(
             now_ms - limits.retention_ms,
             limits.size_bytes // partitions,

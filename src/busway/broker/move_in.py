@@ -15,7 +15,7 @@ from busway.broker.intake import Intake
 from busway.broker.partition import Partition
 from busway.broker.seams import SessionStateMove, TransferSource
 from busway.broker.staging import Stage
-from busway.model.entities import Queue
+from busway.model.entities import Subscription
 from busway.model.errors import NOT_FOUND, BusError
 from busway.model.message import Message
 from busway.store.base import SubQueueKey, SubQueueKind, TransferMark
@@ -64,11 +64,13 @@ class MoveIn:
         if not new:
             done(None)
             return
-        if self._intake.waits_for_history(partition, messages, new, again):
+        knowing = self._knowing(partition)
+        if self._intake.waits_for_history(knowing, messages, new, again):
             return
         stage = self._owner.stage(len(new), sum(message.size for message in new))
         for message in new:
-            self._place(stage, partition, key.kind, message)
+            arriving = self._place(stage, partition, key.kind, message)
+            self._intake.remember_id(stage, knowing, arriving)
         number = new[-1].number
         stage.transfers.append(TransferMark(sub_queue.slot, *source, number))
 
@@ -84,14 +86,21 @@ class MoveIn:
     def _twin(self, key: SubQueueKey, source: TransferSource) -> Partition:
         partition = self._owner.partition(key.incarnation, key.partition)
         entity = partition.entity
-        migration = entity.migration if isinstance(entity, Queue) else None
-        if migration is None or migration.source != source.incarnation:
+        migration = entity.migration
+        if migration is None or migration.giver != source.incarnation:
             raise BusError(NOT_FOUND, uri=entity.path)
         return partition
 
+    def _knowing(self, partition: Partition) -> Partition:
+        """The partition that knows duplicates: of a subscription's messages it is the topic's."""
+        entity = partition.entity
+        if not isinstance(entity, Subscription):
+            return partition
+        return self._owner.partition(entity.topic_incarnation, partition.index)
+
     def _place(
         self, stage: Stage, partition: Partition, kind: SubQueueKind, message: Message
-    ) -> None:
+    ) -> Message:
         """FWD-2: it keeps its first number; all else of it is as it was."""
         arriving = copy(message)
         arriving.staged = arriving.body_id = None
@@ -100,7 +109,7 @@ class MoveIn:
         stage.put(partition.sub_queue(kind), arriving)
         if partition.journal is not None:
             partition.journal.arrived(stage, kind, arriving, message.number)
-        self._intake.remember_id(stage, partition, arriving)
+        return arriving
 
     def states(
         self,

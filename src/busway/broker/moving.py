@@ -1,11 +1,14 @@
 """Moving everything that an entity holds to its twin, exactly once and in order (D-27).
 
-`migrate` empties a stopped entity into a twin that is partitioned where it is not. Each partition
-of the source has a `Mover`. It reads from the front of a sub-queue in the order of numbers, in
-whatever state the messages are, and hands them over by partition of the twin; the twin remembers
-the last number of each source, so what is handed over again after a crash is *done*; then the
-source forgets it. Nothing overtakes: the next page is read when the last one is gone, and a message
-that somebody has locked is waited for.
+`migrate` empties a stopped entity into a twin that is partitioned where it is not; a topic with
+each of its subscriptions, which hold what was sent to it, while it holds what is scheduled. Called
+off, the twin is emptied into the entity.
+
+Each partition of the one that gives has a `Mover`. It reads from the front of a sub-queue in the
+order of numbers, in whatever state the messages are, and hands them over by partition of the other
+one. That remembers the last number of each source, so what is handed over again after a crash is
+*done*; then the source forgets it. Nothing overtakes: the next page is read when the last one is
+gone, and a message that somebody has locked is waited for.
 
 This is the protocol of `forwarding.py` without a transfer queue: that exists so that an arrival can
 be acknowledged before its destination is asked, and here nothing arrives. So no message is written
@@ -22,7 +25,7 @@ from busway.broker.partition import Partition
 from busway.broker.seams import Exchange, Host, SessionStateMove, TransferSource
 from busway.broker.staging import Stage
 from busway.broker.sub_queue import SubQueue
-from busway.model.entities import Entity, Queue, stands_still
+from busway.model.entities import Entity, stands_still
 from busway.model.errors import BusError
 from busway.model.message import Message
 from busway.store.base import MessagingStore, SubQueueKey, SubQueueKind
@@ -46,6 +49,9 @@ class MovingOwner(Protocol):
 
     @property
     def available(self) -> bool: ...
+
+    @property
+    def has_orders(self) -> bool: ...
 
     def entity(self, incarnation: int) -> Entity: ...
 
@@ -109,7 +115,7 @@ class Mover:
         if self._dropped:
             return False
         try:
-            return stands_still(self._owner.entity(self._source.incarnation))
+            return is_giver(self._owner.entity(self._source.incarnation))
         except BusError:
             return False  # deleted: its messages are purged (D-16)
 
@@ -346,12 +352,9 @@ class Movers:
         self._still.discard(incarnation)
 
     def _begin(self, entity: Entity, partition: Partition) -> None:
-        assert isinstance(entity, Queue)
-        assert entity.migration is not None
         source = TransferSource(partition.incarnation, partition.index)
         exchange = self._owner.exchange
-        is_source = entity.migration.source == entity.incarnation
-        if not is_source or exchange is None:
+        if not is_giver(entity) or exchange is None:
             return
         mover = self._movers.get(source)
         if mover is None:
@@ -361,14 +364,21 @@ class Movers:
             mover.resume()
 
     def standing(self, incarnation: int, index: int) -> Standing:
-        """A partition that nobody has used has nothing to move."""
+        """A partition that nobody has used has nothing to move. Rules that a transaction of it has
+        changed are changed first (D-28): its twin must have them too."""
         mover = self._movers.get(TransferSource(incarnation, index))
+        is_ready = self._owner.available and not self._owner.has_orders
         if mover is None:
-            return Standing(finished=self._owner.available)
+            return Standing(finished=is_ready)
         partition = self._owner.partition(incarnation, index)
         locked = sum(
             len(sub_queue.locks)
             for kind, sub_queue in partition.sub_queues.items()
             if kind is not TRANSFER
         )
-        return Standing(mover.finished, locked, mover.problem)
+        return Standing(mover.finished and is_ready, locked, mover.problem)
+
+
+def is_giver(entity: Entity) -> bool:
+    """Whether it is to be emptied, and not the one that is filled."""
+    return entity.migration is not None and entity.migration.giver == entity.incarnation

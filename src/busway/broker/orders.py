@@ -72,6 +72,11 @@ class Orders:
         else:
             waiting.append(done)
 
+    @property
+    def under_way(self) -> bool:
+        """Whether the catalog has still to carry something out."""
+        return bool(self._open)
+
     def stop(self) -> None:
         """The store has another owner, who asks for what it finds."""
         self._stopped = True

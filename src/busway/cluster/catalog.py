@@ -25,16 +25,15 @@ from busway.cluster.admission import (
     completed,
     partitions_in,
 )
-from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
+from busway.cluster.catalog_file import CatalogError, CatalogFile, CatalogLocked, Tombstone
 from busway.cluster.entity_index import EntityIndex
 from busway.cluster.idleness import Idleness
+from busway.cluster.namespace_access import KeepKeys, NamespaceAccess, named
 from busway.cluster.rule_book import DEFAULT_RULES, NewIdSource, RuleBook
 from busway.cluster.rule_orders import RuleOrder, decode_orders
 from busway.cluster.store_register import StoreRegister, StoreStanding
 from busway.model.access import checked_access_rules
 from busway.model.entities import (
-    ALL_RIGHTS,
-    ROOT_RULE_NAME,
     AuthorizationRule,
     Entity,
     Namespace,
@@ -44,9 +43,8 @@ from busway.model.entities import (
     Topic,
     stands_still,
 )
-from busway.model.errors import ARGUMENT_ERROR, NOT_FOUND, SERVER_BUSY, BusError
-from busway.model.limits import ACCESS_RULES_MAX
-from busway.model.names import SUBSCRIPTIONS_NODE, name_key
+from busway.model.errors import NOT_FOUND, SERVER_BUSY, BusError
+from busway.model.names import SUBSCRIPTIONS_NODE
 from busway.model.partitioning import place
 from busway.model.properties import AnyEntity, check_update, normalise, validate
 
@@ -112,8 +110,7 @@ class Catalog(EntityIndex):
         self._listeners: list[Callable[[Change], None]] = []
         self._untold: list[Change] | None = None
         """While several changes are one commit: what listeners are told once it is done."""
-        self._root_rule: AuthorizationRule | None = None
-        self._with_root_rule = namespace
+        self.access = NamespaceAccess(file, namespace, self._writing)
         self._rules = RuleBook(new_id)
         self._idleness = Idleness()
         self._load()
@@ -151,9 +148,34 @@ class Catalog(EntityIndex):
         """A write that fails leaves nobody with a wrong picture: read again what is there."""
         try:
             yield
+        except CatalogLocked as error:
+            raise self._locked(error) from error
         except sqlite3.Error as error:
             self._load()
             raise BusError(SERVER_BUSY, refused=True) from error
+
+    def _locked(self, error: CatalogLocked) -> BusError:
+        log.warning("nothing was changed in the catalog %s: %s", self._file.path, error)
+        return BusError(SERVER_BUSY, refused=True)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is changed in here is one commit. Listeners hear of it when it is done; after an
+        error nothing has changed."""
+        self._untold = []
+        try:
+            with self._file.together():
+                yield
+        except BaseException as error:
+            self._untold = None
+            if isinstance(error, CatalogLocked):
+                raise self._locked(error) from error
+            self._load()
+            if isinstance(error, sqlite3.Error):
+                raise BusError(SERVER_BUSY, refused=True) from error
+            raise
+        told, self._untold = self._untold, None
+        self._tell(told)
 
     # --- Creating --------------------------------------------------------------------------------
 
@@ -195,6 +217,8 @@ class Catalog(EntityIndex):
         check_topics(self._namespace, description)
         validate(description, self._namespace.tier)
         topic = self._topic(description.topic)
+        if description.migration is None:
+            check_goes_on(topic)
         subscription = self._checked(
             replace(
                 description,
@@ -272,6 +296,7 @@ class Catalog(EntityIndex):
         subscription = self.find_subscription(topic, name)
         if subscription is None:
             raise BusError(NOT_FOUND, uri=f"{topic}/{SUBSCRIPTIONS_NODE}/{name}")
+        check_goes_on(subscription)
         self._delete([subscription], now_ms)
         return subscription
 
@@ -318,6 +343,10 @@ class Catalog(EntityIndex):
     def add_rule(self, subscription: Subscription, rule: Rule, now_ms: int = 0) -> Rule:
         """Raises `BusError` for a name that is taken, a filter that cannot be (SQL-11, COR-3), or
         one too many (LIM-7)."""
+        check_goes_on(self._of_rules(subscription)[1])
+        return self._add_rule(subscription, rule, now_ms)
+
+    def _add_rule(self, subscription: Subscription, rule: Rule, now_ms: int) -> Rule:
         topic, old = self._of_rules(subscription)
         (rule,) = self._rules.prepare(topic, old, [rule], now_ms)
         self._put_rule(old, RuleChange(None, rule), now_ms)
@@ -326,6 +355,7 @@ class Catalog(EntityIndex):
     def update_rule(self, subscription: Subscription, rule: Rule, now_ms: int = 0) -> Rule:
         """Another filter and action for the rule of this name."""
         topic, old = self._of_rules(subscription)
+        check_goes_on(old)
         before = self._rules.existing(old, rule.name)
         rule = self._rules.prepare_change(topic, old, rule, now_ms)
         self._put_rule(old, RuleChange(before, rule), now_ms)
@@ -333,6 +363,10 @@ class Catalog(EntityIndex):
 
     def remove_rule(self, subscription: Subscription, name: str, now_ms: int = 0) -> Rule:
         """`$Default` is a rule like others; a subscription without rules gets nothing (RUL-1)."""
+        check_goes_on(self._of_rules(subscription)[1])
+        return self._remove_rule(subscription, name)
+
+    def _remove_rule(self, subscription: Subscription, name: str) -> Rule:
         _, old = self._of_rules(subscription)
         rule = self._rules.existing(old, name)
         new = replace(old, version=old.version + 1)
@@ -370,28 +404,24 @@ class Catalog(EntityIndex):
         transaction are there, and it cannot be taken back."""
         if transaction_id in self._file.carried_out(store_id):
             return
-        self._untold = []
-        try:
-            with self._file.together():
-                self._file.mark_carried_out(store_id, transaction_id)
-                for order in decode_orders(orders):
-                    self._carry_out_one(order, now_ms)
-        except (sqlite3.Error, BusError) as error:
-            self._untold = None
-            self._load()
-            raise BusError(SERVER_BUSY, refused=True) from error
-        told, self._untold = self._untold, None
-        self._tell(told)
+        with self.together():
+            self._file.mark_carried_out(store_id, transaction_id)
+            for order in decode_orders(orders):
+                ordered = self.get(order.subscription)
+                migration = None if ordered is None else ordered.migration
+                both = (migration.source, migration.twin) if migration else (order.subscription,)
+                for incarnation in both:  # one that stands still since then, and its twin
+                    self._carry_out_one(order, incarnation, now_ms)
 
-    def _carry_out_one(self, order: RuleOrder, now_ms: int) -> None:
-        subscription = self.get(order.subscription)
+    def _carry_out_one(self, order: RuleOrder, incarnation: int, now_ms: int) -> None:
+        subscription = self.get(incarnation)
         try:
             if not isinstance(subscription, Subscription):
-                raise BusError(NOT_FOUND, uri=f"subscription {order.subscription}")
+                raise BusError(NOT_FOUND, uri=f"subscription {incarnation}")
             if order.rule is None:
-                self.remove_rule(subscription, order.name, now_ms)
+                self._remove_rule(subscription, order.name)
             else:
-                self.add_rule(subscription, order.rule, now_ms)
+                self._add_rule(subscription, order.rule, now_ms)
         except BusError as error:
             if error.kind is SERVER_BUSY:
                 raise
@@ -455,8 +485,9 @@ class Catalog(EntityIndex):
         for change in changes:
             if change.after is not None:
                 if change.before is not None and change.before.key != change.after.key:
-                    self._forget(change.before)
-                self._remember(change.after)
+                    self._rename(change.before, change.after)
+                else:
+                    self._remember(change.after)
                 if change.rule is None:
                     self._idleness.changed(change.after)
             elif change.before is not None:
@@ -499,50 +530,21 @@ class Catalog(EntityIndex):
     @property
     def namespace(self) -> Namespace:
         """With the root rule first, if its key is known."""
-        return self._with_root_rule
+        return self.access.namespace
 
-    def set_root_key(self, key: str, secondary_key: str | None = None) -> None:
+    def set_root_key(
+        self, key: str, secondary_key: str | None = None, keep: KeepKeys | None = None
+    ) -> None:
         """The root rule is not stored here: its key has a file of its own (`root_key.py`)."""
-        self._root_rule = AuthorizationRule(ROOT_RULE_NAME, ALL_RIGHTS, key, secondary_key)
-        self._show_namespace()
-
-    def _show_namespace(self) -> None:
-        rules = self._namespace.authorization_rules
-        if self._root_rule is not None:
-            rules = (self._root_rule, *rules)
-        self._with_root_rule = replace(self._namespace, authorization_rules=rules)
+        self.access.set_root_key(key, secondary_key, keep)
 
     def update_namespace(self, namespace: Namespace, now_ms: int = 0) -> Namespace:
         """New access rules. All else is fixed, and the root rule is left as it is."""
-        old = self._namespace
-        if (namespace.name, namespace.tier, namespace.partitions) != (
-            old.name,
-            old.tier,
-            old.partitions,
-        ):
-            raise BusError(
-                ARGUMENT_ERROR,
-                detail="The name, the tier and the partitions of a namespace cannot be changed.",
-            )
-        others = tuple(
-            rule
-            for rule in namespace.authorization_rules
-            if name_key(rule.name) != name_key(ROOT_RULE_NAME)
-        )
-        kept = checked_access_rules(
-            others, old.authorization_rules, now_ms, room=ACCESS_RULES_MAX - 1
-        )
-        if kept == old.authorization_rules:
-            return self.namespace  # as at every start with the same file
-        changed = replace(old, authorization_rules=kept, updated_ms=now_ms)
-        with self._writing():
-            self._file.write_namespace(changed)
-        self._namespace = changed
-        self._show_namespace()
+        self.access.update(namespace, now_ms)
         return self.namespace
 
     def namespace_rule(self, name: str) -> AuthorizationRule | None:
-        return _named(self.namespace.authorization_rules, name)
+        return self.access.find(name)
 
     def entity_rule(self, path: str, name: str) -> tuple[str, AuthorizationRule] | None:
         """The rule of the entity that `path` names or lies in, with that entity's path (D-34).
@@ -553,7 +555,7 @@ class Catalog(EntityIndex):
         for end in range(len(segments), 0, -1):
             entity = self.find("/".join(segments[:end]))
             if entity is not None:
-                rule = _named(entity.authorization_rules, name)
+                rule = named(entity.authorization_rules, name)
                 return None if rule is None else (entity.path, rule)
         return None
 
@@ -563,7 +565,3 @@ def _captured_ms(old: Entity, new: Entity, now_ms: int) -> int:
     if not new.capture:
         return 0
     return old.captured_ms if old.capture else now_ms
-
-
-def _named(rules: tuple[AuthorizationRule, ...], name: str) -> AuthorizationRule | None:
-    return next((rule for rule in rules if name_key(rule.name) == name_key(name)), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,13 +68,26 @@ CREATE TABLE carried_out (
     PRIMARY KEY (store_id, transaction_id)
 ) WITHOUT ROWID;
 """
-STEPS = (FIRST_SCHEMA, RULES_SCHEMA, ORDERS_SCHEMA)
+DECLARED_SCHEMA = """
+-- What a configuration said of access rules when it was last read, as digests (`declare`).
+CREATE TABLE declared_access (
+    namespace TEXT NOT NULL,
+    name_key TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (namespace, name_key)
+) WITHOUT ROWID;
+"""
+STEPS = (FIRST_SCHEMA, RULES_SCHEMA, ORDERS_SCHEMA, DECLARED_SCHEMA)
 """What makes a file of each format from one of the format before."""
 FORMAT = len(STEPS)
 
 
 class CatalogError(Exception):
     """The catalog cannot serve, with what a person can do about it."""
+
+
+class CatalogLocked(sqlite3.OperationalError):
+    """Somebody else is writing to the file. Nothing was begun, so nothing need be read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,11 @@ class CatalogFile:
                         self._database.execute(statement)
                 self._database.execute(f"PRAGMA user_version = {FORMAT}")
 
+    def be_quick(self) -> None:
+        """From now on a file that another process has locked is an error at once. SQLite would wait
+        for seconds, and everybody with it who is served by the same thread."""
+        self._database.execute("PRAGMA busy_timeout = 0")
+
     def _format(self) -> int:
         return int(self._database.execute("PRAGMA user_version").fetchone()[0])
 
@@ -137,7 +155,10 @@ class CatalogFile:
         if self._together:
             yield
             return
-        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise CatalogLocked(str(error)) from error
         try:
             yield
             self._database.execute("COMMIT")
@@ -157,6 +178,21 @@ class CatalogFile:
             self._database.execute(
                 "INSERT OR REPLACE INTO namespaces VALUES (?, ?)",
                 (namespace.name, description_of(namespace)),
+            )
+
+    def declared_access(self, namespace: str) -> dict[str, bytes]:
+        rows = self._database.execute(
+            "SELECT name_key, digest FROM declared_access WHERE namespace = ?", (namespace,)
+        )
+        return dict(rows.fetchall())
+
+    def write_declared_access(self, namespace: str, digests: Mapping[str, bytes]) -> None:
+        """These, and no others any more."""
+        with self._transaction():
+            self._database.execute("DELETE FROM declared_access WHERE namespace = ?", (namespace,))
+            self._database.executemany(
+                "INSERT INTO declared_access VALUES (?, ?, ?)",
+                [(namespace, key, digest) for key, digest in digests.items()],
             )
 
     def stores(self) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 from busway.model.entities import (
     AuthorizationRule,
     CorrelationFilter,
+    Course,
     Entity,
     EntityStatus,
     FalseFilter,
@@ -29,6 +30,7 @@ from busway.model.entities import (
     TrueFilter,
 )
 from busway.model.limits import Tier
+from busway.model.retention import OwnLimits
 
 KINDS: dict[str, type[Queue] | type[Topic] | type[Subscription]] = {
     "queue": Queue,
@@ -53,7 +55,15 @@ def description_of(record: Entity | Namespace) -> str:
         if isinstance(value, EntityStatus | Tier):
             value = value.value
         elif isinstance(value, Migration):
-            value = [value.source, value.twin, value.status.value, value.captured]
+            value = [
+                value.source,
+                value.twin,
+                value.status.value,
+                value.captured,
+                value.course.value,
+            ]
+        elif isinstance(value, OwnLimits):
+            value = value.stated()
         elif each.name == "authorization_rules":
             value = [
                 [
@@ -79,8 +89,12 @@ def entity_of_row(kind: str, path: str, incarnation: int, version: int, descript
     if "authorization_rules" in values:
         values["authorization_rules"] = _access_rules(values["authorization_rules"])
     if values.get("migration") is not None:
-        source, twin, status, captured = values["migration"]
-        values["migration"] = Migration(source, twin, EntityStatus(status), captured)
+        source, twin, status, captured, *course = values["migration"]
+        values["migration"] = Migration(
+            source, twin, EntityStatus(status), captured, *map(Course, course)
+        )
+    if own_limits := values.pop("capture_limits", None):
+        values["capture_limits"] = OwnLimits(**own_limits)
     entity_class = KINDS[kind]
     if entity_class is not Subscription:
         values["path"] = path

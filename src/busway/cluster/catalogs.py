@@ -49,6 +49,10 @@ class Catalogs:
         """
         return cls(CatalogFile(path), new_id or _counting_ids())
 
+    def be_quick(self) -> None:
+        """Before others are served: no change waits for a file that another process has locked."""
+        self._file.be_quick()
+
     def close(self) -> None:
         self._file.close()
 

@@ -69,14 +69,12 @@ def apply(declared: Iterable[Declared], catalog: Catalog, now_ms: int = 0) -> li
 
 
 def apply_access(rules: Iterable[AuthorizationRule], catalog: Catalog, now_ms: int = 0) -> None:
-    """The rules of the file take the place of those of the same name; others are left alone."""
-    there = {name_key(rule.name): rule for rule in catalog.namespace.authorization_rules}
-    wanted = there | {name_key(rule.name): rule for rule in rules}
-    namespace = replace(catalog.namespace, authorization_rules=tuple(wanted.values()))
+    """Rules of the file that are new or say something new; others are left alone."""
     try:
-        catalog.update_namespace(namespace, now_ms)
+        catalog.access.declare(tuple(rules), now_ms)
     except BusError as error:
-        raise ConfigError(f"namespace '{namespace.name}': {error.text}") from error
+        name = catalog.namespace.name
+        raise ConfigError(f"namespace '{name}': {error.text}") from error
 
 
 # --- Before anything is changed ------------------------------------------------------------------
@@ -129,12 +127,12 @@ def _apply_properties(declared: Declared, catalog: Catalog, now_ms: int) -> Outc
     ]
     stated = {name: value for name, value in declared.stated.items() if name not in lost}
     try:
+        if _is_still(declared, catalog):
+            return Outcome.UNCHANGED
         old = _existing(declared, catalog)
         if old is None:
             _create(declared, dict.fromkeys(lost), catalog, now_ms)
             return Outcome.CREATED
-        if stands_still(old):
-            return Outcome.UNCHANGED
         # Only what the file states: the rest may have been changed on purpose since.
         new = _changed(old, stated)
         if new == old:
@@ -163,6 +161,15 @@ def _existing(declared: Declared, catalog: Catalog) -> Entity | None:
             return catalog.find(entity.path)
 
 
+def _is_still(declared: Declared, catalog: Catalog) -> bool:
+    """Whether a migration is under way: what the file wants is done at the next start after it."""
+    match declared.entity:
+        case Subscription(topic=topic):
+            return stands_still(catalog.find(topic))
+        case entity:
+            return stands_still(catalog.find(entity.path))
+
+
 def _changed(old: Entity, stated: Mapping[str, Any]) -> Entity:
     return normalise(replace(old, **stated))
 
@@ -181,7 +188,7 @@ def _apply_rules(declared: Declared, catalog: Catalog, now_ms: int) -> bool:
     rules of the file are there to keep out (RUL-1).
     """
     old = _existing(declared, catalog)
-    if declared.rules is None or not isinstance(old, Subscription):
+    if declared.rules is None or not isinstance(old, Subscription) or stands_still(old):
         return False
     changed = False
     try:

@@ -115,6 +115,15 @@ class EntityIndex:
         if isinstance(entity, Topic):
             self._subscription_keys.pop(entity.incarnation, None)
 
+    def _rename(self, before: Entity, after: Entity) -> None:
+        """The same incarnation under another path; what belongs to it stays."""
+        keys = self._keys(before)
+        del keys[bisect_left(keys, before.key)]
+        del self._by_key[before.key]
+        insort(keys, after.key)
+        self._by_key[after.key] = after
+        self._by_incarnation[after.incarnation] = after
+
     def _keys(self, entity: Entity) -> list[str]:
         match entity:
             case Queue():

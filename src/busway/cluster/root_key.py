@@ -1,7 +1,7 @@
 """The keys of the root rule, in a file of the data folder that only its owner can read.
 
-It is made with one key. A second line is the secondary key: who wants another key writes it in
-front, and takes the old one away when nobody uses it any more; both count from the next start on.
+It is made with one key. A second line is the secondary key. A server that runs renews them
+(`busway rules renew`); what a person writes into the file counts from the next start on.
 
 Whoever knows it may do everything in the namespace, so it is random, made once, and never part of
 what the catalog keeps or prints. The randomness is passed in.
@@ -38,6 +38,17 @@ def root_keys(path: Path, fresh: bytes) -> tuple[str, str | None]:
     finally:
         draft.unlink(missing_ok=True)
     return read_both(path)
+
+
+def keep(path: Path, key: str, secondary_key: str | None) -> None:
+    """Other keys in the place of those at `path`: all of it or nothing. Raises `OSError`."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        _write_draft(draft, "".join(f"{each}\n" for each in (key, secondary_key) if each))
+        os.replace(draft, path)
+        _sync_folder(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _write_draft(draft: Path, text: str) -> None:

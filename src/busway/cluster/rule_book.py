@@ -158,7 +158,12 @@ def _prepared(rule: Rule, now_ms: int) -> Rule:
             values = {name: _in_amqp(rule, value) for name, value in parameters.items()}
             rule = replace(rule, filter=SqlFilter(expression, values))
     values = {name: _in_amqp(rule, value) for name, value in rule.action_parameters.items()}
-    rule = replace(rule, action=rule.action or None, action_parameters=values, created_ms=now_ms)
+    rule = replace(
+        rule,
+        action=rule.action or None,
+        action_parameters=values,
+        created_ms=rule.created_ms or now_ms,  # one that is copied is as old as it was
+    )
     check_rule(rule)
     return rule
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from busway.config.errors import ConfigError
+from busway.config.journal import read_capture
 from busway.config.rules import emulator_rule, toml_rule
 from busway.config.tables import (
     check_keys,
@@ -26,6 +27,7 @@ from busway.model.errors import BusError
 from busway.model.limits import DEFAULT_TIER, Tier
 from busway.model.names import name_key
 from busway.model.properties import (
+    CAPTURE,
     Property,
     normalise,
     own_properties_of,
@@ -180,7 +182,12 @@ def _toml_stated(
         row = rows[key]
         if row.field in stated:
             raise ConfigError(f"{where}: {' and '.join(row.names)} are the same; give one.")
-        stated[row.field] = property_value(row, value, where, key, parse_duration, '"1m" or "PT1M"')
+        if row is CAPTURE:
+            stated |= read_capture(value, where)
+        else:
+            stated[row.field] = property_value(
+                row, value, where, key, parse_duration, '"1m" or "PT1M"'
+            )
     return stated
 
 

@@ -1,50 +1,42 @@
-"""The `[journal]` table of a configuration file: how much of journals is kept (D-31)."""
+"""How much of journals is kept: `[journal]` of a file, and the `capture` of its entities (D-31)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from busway.config.errors import wrong_value
 from busway.config.tables import check_keys, table_in
-from busway.model.durations import MINUTE_MS, parse_duration
 from busway.model.journal import JournalLimits
-from busway.model.limits import MIB
+from busway.model.retention import LIMITS, OWN_LIMITS, OwnLimits, read_limit
 
-SPANS = {"retention": "retention_ms", "hold": "hold_ms"}
-SIZES = {"max_size_mb": "size_bytes", "held_size_mb": "held_bytes"}
-KEYS = (*SPANS, *SIZES)
-
-SPAN_MIN_MS = MINUTE_MS
-SIZE_MIN_MB, SIZE_MAX_MB = 1, 1 << 30
+KEYS = tuple(LIMITS)
 
 
 def read_journal_limits(document: Mapping[str, Any], file: str) -> JournalLimits:
     """The defaults, but for what the file states. Raises `ConfigError`."""
-    where = f"{file}: [journal]"
     table = table_in(document, "journal", file)
-    check_keys(where, table, KEYS)
-    stated: dict[str, int] = {}
+    return JournalLimits(**_stated(table, f"{file}: [journal]", KEYS))
+
+
+def read_capture(value: object, where: str) -> dict[str, Any]:
+    """The fields of an entity that its `capture` states. A table means on, with limits of its own;
+    what it leaves out is as the server has it, so an empty one takes all of them back."""
+    if isinstance(value, bool):
+        return {"capture": value}
+    if not isinstance(value, dict):
+        allowed = 'true, false, or a table such as { retention = "3d" }'
+        raise wrong_value(where, "capture", value, allowed)
+    limits = OwnLimits(**_stated(value, f"{where}: capture", OWN_LIMITS))
+    return {"capture": True, "capture_limits": limits}
+
+
+def _stated(table: Mapping[str, Any], where: str, known: Iterable[str]) -> dict[str, int]:
+    check_keys(where, table, known)
+    stated = {}
     for key, value in table.items():
-        if key in SPANS:
-            stated[SPANS[key]] = _span(value, where, key)
-        elif isinstance(value, bool) or not isinstance(value, int):
-            raise wrong_value(where, key, value, "a whole number of megabytes")
-        elif not SIZE_MIN_MB <= value <= SIZE_MAX_MB:
-            raise wrong_value(where, key, value, f"{SIZE_MIN_MB} to {SIZE_MAX_MB}")
-        else:
-            stated[SIZES[key]] = value * MIB
-    return JournalLimits(**stated)
-
-
-def _span(value: object, where: str, key: str) -> int:
-    allowed = 'a duration of a minute or more, such as "7d" or "PT12H"'
-    span_ms = None
-    if isinstance(value, str):
         try:
-            span_ms = parse_duration(value)
-        except ValueError:
-            span_ms = None
-    if span_ms is None or span_ms < SPAN_MIN_MS:
-        raise wrong_value(where, key, value, allowed)
-    return span_ms
+            stated[LIMITS[key]] = read_limit(key, value)
+        except ValueError as allowed:
+            raise wrong_value(where, key, value, str(allowed)) from None
+    return stated

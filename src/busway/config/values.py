@@ -6,11 +6,11 @@ Whatever cannot be one raises `ConfigError` with the place that the caller names
 from __future__ import annotations
 
 from busway.config.errors import ConfigError, wrong_value
+from busway.model.access import CHOSEN_KEY_MIN_CHARS
 from busway.model.limits import TIERS, Tier
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off", ""}
-KEY_MIN_CHARS = 16
 NAMESPACE_PARTITIONS = TIERS[Tier.PREMIUM].namespace_partitions
 
 
@@ -42,9 +42,9 @@ def number(
 
 def secret(value: object, where: str, key: str) -> str:
     """The key of an access rule. It is not shown, whatever is wrong with it."""
-    if not isinstance(value, str) or len(value.split()) != 1 or len(value) < KEY_MIN_CHARS:
+    if not isinstance(value, str) or len(value.split()) != 1 or len(value) < CHOSEN_KEY_MIN_CHARS:
         raise ConfigError(
-            f"{where}: {key} must be one word of at least {KEY_MIN_CHARS} characters."
+            f"{where}: {key} must be one word of at least {CHOSEN_KEY_MIN_CHARS} characters."
         )
     return value
 

@@ -84,12 +84,14 @@ class GatewayConnection:
         on_output: Callable[[], None],
         *,
         encrypted: bool,
+        websocket: bool = False,
         gateway_of: Callable[[str], Gateway] | None = None,
     ) -> None:
         self.gateway = gateway
         """Of the namespace that the client wants, as far as it has said; settled by its open."""
         self._gateway_of = gateway_of
         self.peer = peer
+        self.websocket = websocket
         self.tokens = Tokens(gateway.host.now_ms())
         self.requests_open = 0
         self.transactions: dict[bytes, OpenTransaction] = {}

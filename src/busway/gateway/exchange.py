@@ -20,7 +20,7 @@ from busway.broker.seams import Host, SessionStateMove, TransferSource
 from busway.broker.staging import Change, changed_copy
 from busway.gateway import envelope
 from busway.gateway.router import Destination, Owner, Router
-from busway.model.entities import Entity, Queue, Topic
+from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import NOT_FOUND, SERVER_BUSY, BusError
 from busway.model.message import Message, MessageState
 from busway.model.partitioning import message_id_text, partition_of_key
@@ -56,20 +56,30 @@ class Exchange:
 
     # From an entity to its twin.
 
-    def _twin(self, source: TransferSource) -> Queue:
+    def _twin(self, source: TransferSource) -> Entity:
+        """The other of the two: if a migration was called off, the one that was there first."""
         entity = self._directory.get(source.incarnation)
-        migration = entity.migration if isinstance(entity, Queue) else None
-        twin = None if migration is None else self._directory.get(migration.twin)
-        if not isinstance(twin, Queue):
+        migration = None if entity is None else entity.migration
+        twin = None if migration is None else self._directory.get(migration.taker)
+        if twin is None:
             raise BusError(NOT_FOUND, uri=f"the twin of incarnation {source.incarnation}")
         return twin
+
+    def _keyed(self, entity: Entity) -> Destination:
+        """Who says by which key a message finds its partition: for a subscription its topic."""
+        if not isinstance(entity, Subscription):
+            return entity
+        topic = self._directory.get(entity.topic_incarnation)
+        if not isinstance(topic, Topic):
+            raise BusError(NOT_FOUND, uri=entity.topic)
+        return topic
 
     def twin_path(self, source: TransferSource) -> str:
         return self._twin(source).path
 
     def in_twin(self, source: TransferSource, kind: SubQueueKind, message: Message) -> SubQueueKey:
         twin = self._twin(source)
-        return SubQueueKey(twin.incarnation, _partition(message, twin), kind)
+        return SubQueueKey(twin.incarnation, _partition(message, self._keyed(twin)), kind)
 
     def session_in_twin(self, source: TransferSource, session_id: str) -> SubQueueKey:
         twin = self._twin(source)
@@ -85,11 +95,12 @@ class Exchange:
     ) -> None:
         twin = self._directory.get(key.incarnation)
         owner = self._owner_of(twin, key)
-        if owner is None or not isinstance(twin, Queue):
+        if owner is None or twin is None:
             done(BusError(SERVER_BUSY))  # its messages wait
             return
+        keyed = self._keyed(twin)
         for message in messages:
-            _digest(message, twin)
+            _digest(message, keyed)
         owner.move_in(key, source, messages, done)
 
     def move_states(

@@ -28,6 +28,7 @@ from busway.gateway.router import Owner, Router
 from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionWaits
 from busway.gateway.transactions import OpenTransaction
+from busway.gateway.verified_tokens import VerifiedTokens
 from busway.gateway.visitors import Visitors
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity
@@ -88,6 +89,8 @@ class Gateway:
         self.host = host
         self.catalog = catalog
         self.access_rules = catalog
+        self.tokens = VerifiedTokens(catalog)
+        """For those who show one with every request."""
         self.settings = settings or GatewaySettings()
         self.router = Router(owners)
         self.budget = budget or Budget(self.settings.uncommitted_bytes_max)
@@ -100,6 +103,8 @@ class Gateway:
         self.receivers = ReceiverCounts()
         self.connections: dict[GatewayConnection, None] = {}
         """Those that were opened to this namespace."""
+        self.callers: dict[object, None] = {}
+        """Connections by HTTP whose last request was for this namespace."""
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
         self._due: list[Due] = []
         self._sending: dict[SenderEndpoint, None] = {}

@@ -61,11 +61,21 @@ class Namespaces:
         return self._gateways.get(name.partition(".")[0], self.default)
 
     def connect(
-        self, peer: Peer, on_output: Callable[[], None], *, encrypted: bool = False
+        self,
+        peer: Peer,
+        on_output: Callable[[], None],
+        *,
+        encrypted: bool = False,
+        websocket: bool = False,
     ) -> GatewayConnection:
         """A new AMQP connection; it says itself which namespace it is for."""
         return GatewayConnection(
-            self.default, peer, on_output, encrypted=encrypted, gateway_of=self.gateway_of
+            self.default,
+            peer,
+            on_output,
+            encrypted=encrypted,
+            websocket=websocket,
+            gateway_of=self.gateway_of,
         )
 
     def over_budget(self) -> bool:

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from aiohttp import hdrs, web
 
-from busway.gateway import auth
 from busway.gateway.auth import Access, Right
 from busway.gateway.gateway import Gateway
 from busway.http.replies import HttpError
@@ -87,7 +86,7 @@ class Call:
                 headers={"WWW-Authenticate": "SharedAccessSignature"},
             )
         target, now_ms = self.target, self.now_ms()
-        access = auth.verify(header, target.audience, self.gateway.access_rules, now_ms)
+        access = self.gateway.tokens.verify(header, target.audience, now_ms)
         if not access.allows(target.audience, right, now_ms, target.path):
             raise BusError(UNAUTHORIZED, claim=CLAIM_WORDS[right], uri=self.uri)
         return access

@@ -129,7 +129,8 @@ class EntityFigures:
 class Census:
     namespace: str
     now_ms: int
-    connections: int = 0
+    connections: dict[str, int] = field(default_factory=dict)
+    """By kind."""
     entities: list[EntityFigures] = field(default_factory=list)
     links: dict[str, Links] = field(default_factory=dict)
     """Those that belong to no entity: for tokens and transactions."""
@@ -348,7 +349,12 @@ async def _count_links(
     census: Census, gateway: Gateway, rows: Mapping[int, EntityFigures], other: EntityFigures
 ) -> None:
     connections = list(gateway.connections)
-    census.connections = len(connections)
+    websockets = sum(connection.websocket for connection in connections)
+    census.connections = {
+        "amqp": len(connections) - websockets,
+        "websocket": websockets,
+        "http": len(gateway.callers),
+    }
     async for connection in in_steps(connections, lambda each: 1 + len(each.endpoints)):
         for endpoint in connection.endpoints:
             place = census.links

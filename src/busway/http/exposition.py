@@ -167,9 +167,13 @@ def _of_namespaces(censuses: Sequence[Census]) -> Iterator[Metric]:
     )
     yield _gauge(
         "busway_connections",
-        "AMQP connections of clients.",
-        ("namespace",),
-        lambda: (((census.namespace,), census.connections) for census in censuses),
+        "Connections of clients: AMQP, AMQP over WebSocket, HTTP.",
+        ("namespace", "kind"),
+        lambda: (
+            ((census.namespace, kind), count)
+            for census in censuses
+            for kind, count in census.connections.items()
+        ),
     )
 
 

@@ -30,7 +30,7 @@ ILL = "ill"
 
 REASONS = {
     WayState.OPENING: "It is gone or cannot be opened. It is tried again every second.",
-    WayState.HUNG: "It has not answered a commit for seconds, and gets no work until it does.",
+    WayState.HUNG: "It has not answered for seconds, and gets no work until it does.",
     WayState.REFUSING: "It refuses commits or cannot be read. It is tried again every second.",
     WayState.FENCED: "Another process has taken it.",
     WayState.STOPPED: "It has been closed, because the server is being stopped.",

@@ -1,7 +1,8 @@
 """`/{entity}/$journal`: what happened to the messages of an entity, for readers in bulk (D-31).
 
     GET    .../$journal                    where each partition's journal begins and ends
-    PUT    .../$journal                    switch capture: {"capture": true}; needs Manage
+    PUT    .../$journal                    switch capture: {"capture": true}, and say how much is
+                                           kept: {"retention": "3d"}; needs Manage
     GET    .../$journal/plan               how far to read for so many rows or bytes
     GET    .../$journal/at                 the offsets at a time
     GET    .../$journal/read               a range of a partition, as an Arrow IPC stream
@@ -41,6 +42,7 @@ from busway.model.durations import MINUTE_MS, SECOND_MS
 from busway.model.entities import Entity, Subscription
 from busway.model.errors import BusError
 from busway.model.journal import BY_NAME, epoch_of
+from busway.model.retention import LIMITS, OWN_LIMITS, read_limit, show_limit
 from busway.store.base import StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -138,7 +140,9 @@ async def _heads(call: Call, entity: Entity) -> dict[str, Any]:
             404,
             "not-captured",
             f"'{entity.path}' is not captured, so it has no journal. Switch it on with a PUT of "
-            '{"capture": true} here, or with capture = true in the configuration.',
+            '{"capture": true} here, with "busway capture", or with capture = true in the '
+            "configuration.",
+            **_limits(call, entity),
         )
     path, subscription = entity.path, None
     if isinstance(entity, Subscription):
@@ -149,6 +153,7 @@ async def _heads(call: Call, entity: Entity) -> dict[str, Any]:
         "epoch": epoch_of(entity),
         "capture": entity.capture,
         "since": _instant(entity.captured_ms),
+        **_limits(call, entity),
         "partitions": [
             {
                 "partition": partition,
@@ -166,13 +171,44 @@ async def _heads(call: Call, entity: Entity) -> dict[str, Any]:
 
 async def _switch(call: Call) -> dict[str, Any]:
     entity = _entity(call, Right.MANAGE)
-    body = await _body(call)
-    if not isinstance(body, dict) or not isinstance(body.get("capture"), bool):
-        raise _bad('The body must be {"capture": true} or {"capture": false}.')
-    if entity.capture != body["capture"]:
-        changed = replace(entity, capture=body["capture"])
+    changed = _changed(entity, await _body(call))
+    if changed != entity:
         entity = call.gateway.catalog.update(changed, call.now_ms())
-    return await _heads(call, entity) if entity.capture else {"capture": False}
+    if not entity.capture:
+        return {"capture": False, **_limits(call, entity)}
+    return await _heads(call, entity)
+
+
+def _changed(entity: Entity, wanted: Any) -> Entity:
+    """What a request leaves out stays as it is; a limit that is null is the server's again."""
+    if not isinstance(wanted, dict) or not wanted or wanted.keys() - {"capture", *OWN_LIMITS}:
+        raise _bad(
+            'The body must be {"capture": true} or {"capture": false}, and may say how much is '
+            f"kept: {', '.join(OWN_LIMITS)}."
+        )
+    capture = wanted.get("capture", entity.capture)
+    if not isinstance(capture, bool):
+        raise _bad("capture must be true or false.")
+    own = {LIMITS[word]: _limit(word, wanted[word]) for word in OWN_LIMITS if word in wanted}
+    limits = replace(entity.capture_limits, **own)
+    return replace(entity, capture=capture, capture_limits=limits)
+
+
+def _limit(word: str, value: object) -> int | None:
+    try:
+        return None if value is None else read_limit(word, value)
+    except ValueError as allowed:
+        raise _bad(f"{word} must be {allowed}, or null to have it as the server does.") from None
+
+
+def _limits(call: Call, entity: Entity) -> dict[str, Any]:
+    """How much is kept, and which of that the entity says itself."""
+    limits = call.services.journal_limits.of(entity.capture_limits)
+    stated = entity.capture_limits.stated()
+    return {
+        "limits": {word: show_limit(word, getattr(limits, LIMITS[word])) for word in OWN_LIMITS},
+        "own_limits": [word for word in OWN_LIMITS if LIMITS[word] in stated],
+    }
 
 
 # --- Planning and reading ------------------------------------------------------------------------
@@ -266,10 +302,12 @@ async def _hold(call: Call) -> dict[str, Any]:
     match await _body(call):
         case {"offset": offset, **rest}:
             epoch, start = _offset(json.dumps(offset))
-            life_s = rest.get("expires_s", 7 * 24 * 3600)
+            life_s = rest.get("expires_s")
         case _:
             raise _bad('The body must be {"offset": {...}, "expires_s": 86400}.')
-    if not isinstance(life_s, int) or isinstance(life_s, bool) or not 1 <= life_s <= HOLD_MAX_S:
+    if life_s is None:
+        life_s = call.services.journal_limits.hold_ms // SECOND_MS
+    elif not isinstance(life_s, int) or isinstance(life_s, bool) or not 1 <= life_s <= HOLD_MAX_S:
         raise _bad(f"expires_s must be a whole number from 1 to {HOLD_MAX_S}.")
     if epoch is not None and epoch != epoch_of(entity):
         raise EpochDiffersError(entity.path, epoch, epoch_of(entity))

@@ -1,10 +1,11 @@
-"""`/$busway/migrations`: a queue becomes partitioned, or conventional again, with all it holds.
+"""`/$busway/migrations`: a queue or topic becomes partitioned, or conventional again, with all it
+holds.
 
     POST   /$busway/migrations                  {"entity": "orders", "partitioned": true} starts it;
                                                 "capture": true keeps the journals of both
     GET    /$busway/migrations/{entity}         how far it is
     POST   /$busway/migrations/{entity}/switch  the new one takes the name, once all is moved
-    DELETE /$busway/migrations/{entity}         call it off, while nothing has been moved
+    DELETE /$busway/migrations/{entity}         call it off: ask again until its phase is "none"
 
 For whoever may manage the namespace. Each may be asked for again, also after a crash of the server:
 what has happened already is not done twice.
@@ -53,8 +54,8 @@ async def _progress(call: Call, rest: Sequence[str]) -> Progress:
     raise HttpError(
         405,
         "A migration is started with POST /$busway/migrations, looked at with GET "
-        "/$busway/migrations/{queue}, ended with POST /$busway/migrations/{queue}/switch and "
-        "called off with DELETE /$busway/migrations/{queue}.",
+        "/$busway/migrations/{name}, ended with POST /$busway/migrations/{name}/switch and "
+        "called off with DELETE /$busway/migrations/{name}.",
     )
 
 
@@ -72,6 +73,16 @@ def _told(found: Progress) -> web.Response:
         "moved": dict(found.moved),
         "locked": found.locked,
         "problems": list(found.problems),
+        "called_off": found.called_off,
+        "parts": [
+            {
+                "entity": part.entity,
+                "twin": part.twin,
+                "left": dict(part.left),
+                "moved": dict(part.moved),
+            }
+            for part in found.parts
+        ],
     }
     return web.json_response(body, headers={"Cache-Control": "no-store"})
 
@@ -89,7 +100,7 @@ def _read(body: bytes) -> dict[str, Any]:
     entity, partitioned = wanted.get("entity"), wanted.get("partitioned")
     capture = wanted.get("capture", False)
     if not isinstance(entity, str) or not entity:
-        raise _refused("it does not name a queue")
+        raise _refused("it does not name a queue or topic")
     if not isinstance(partitioned, bool) or not isinstance(capture, bool):
         raise _refused("'partitioned' and 'capture' are true or false")
     return {"path": entity, "partitioned": partitioned, "capture": capture}
@@ -98,6 +109,6 @@ def _read(body: bytes) -> dict[str, Any]:
 def _refused(what: str) -> HttpError:
     return HttpError(
         400,
-        f"{what[0].upper()}{what[1:]}. Send an object with 'entity', the name of a queue, and "
+        f"{what[0].upper()}{what[1:]}. Send an object with 'entity', a queue or topic, and "
         "'partitioned', true or false; 'capture' is true to keep the journals of the move.",
     )

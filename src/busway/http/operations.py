@@ -1,12 +1,17 @@
-"""The pages for operators: who answers which, and what they share."""
+"""The pages for operators: who answers which, and what they share.
+
+`own_pages` is the table of what is below `/$busway/`; a page that is not in it is not found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from busway.http import migrations
+from busway.gateway.auth import Right
+from busway.http import migrations, rules
 from busway.http.calls import Call
 from busway.http.faults import FaultRoom
 from busway.http.health import Examiner, HealthRoom
@@ -15,30 +20,76 @@ from busway.http.metrics import MetricsRoom
 from busway.http.replies import HttpError
 from busway.http.targets import Kind
 
+Answer = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+class OwnPage(NamedTuple):
+    method: str
+    path: str
+    """Below `/$busway/`. `{name}` stands for one segment, `{name...}` for one or more."""
+    answer: Answer
+
+    def is_at(self, segments: Sequence[str]) -> bool:
+        parts = self.path.split("/")
+        many = next((place for place, part in enumerate(parts) if part.endswith("...}")), None)
+        if many is not None and len(segments) > len(parts):
+            parts[many : many + 1] = ["{}"] * (len(segments) - len(parts) + 1)
+        return len(parts) == len(segments) and all(
+            part.startswith("{") or part == segment.lower()
+            for part, segment in zip(parts, segments, strict=True)
+        )
+
+
+def own_pages(examiner: Examiner) -> tuple[OwnPage, ...]:
+    faults = FaultRoom(examiner)
+
+    def fault(call: Call) -> Awaitable[web.StreamResponse]:
+        return faults.answer(call, call.target.rest[1])
+
+    def migration(call: Call) -> Awaitable[web.StreamResponse]:
+        return migrations.answer(call, call.target.rest[1:])
+
+    return (
+        OwnPage("GET", "map", MapRoom(examiner).answer),
+        OwnPage("GET", "rules", rules.show_all),
+        OwnPage("GET", "rules/{name}", rules.show),
+        OwnPage("PUT", "rules/{name}", rules.put),
+        OwnPage("DELETE", "rules/{name}", rules.remove),
+        OwnPage("POST", "rules/{name}/renew", rules.renew),
+        OwnPage("GET", "stores/{store}/fault", fault),
+        OwnPage("POST", "stores/{store}/fault", fault),
+        OwnPage("POST", "migrations", migration),
+        OwnPage("POST", "migrations/{queue...}/switch", migration),
+        OwnPage("GET", "migrations/{queue...}", migration),
+        OwnPage("DELETE", "migrations/{queue...}", migration),
+    )
+
 
 class OwnPages:
     """`/$busway/...`: what is ours and not the service's."""
 
     def __init__(self, examiner: Examiner) -> None:
-        self._map = MapRoom(examiner)
-        self._faults = FaultRoom(examiner)
+        self._pages = own_pages(examiner)
 
     async def answer(self, call: Call) -> web.StreamResponse:
-        match [call.target.rest[0].lower() if call.target.rest else "", *call.target.rest[1:]]:
-            case ["map"] if call.method in ("GET", "HEAD"):
-                return await self._map.answer(call)
-            case ["stores", name, word] if word.lower() == "fault":
-                return await self._faults.answer(call, name)
-            case ["migrations", *rest]:
-                return await migrations.answer(call, rest)
+        here = [page for page in self._pages if page.is_at(call.target.rest)]
+        method = "GET" if call.method == "HEAD" else call.method
+        for page in here:
+            if page.method == method:
+                return await page.answer(call)
+        if not here:
+            there = dict.fromkeys(f"/$busway/{page.path}" for page in self._pages)
+            raise HttpError(404, f"There are {', '.join(there)} here.")
+        call.demand(Right.MANAGE)
+        allowed = ", ".join(page.method for page in here)
         raise HttpError(
-            404,
-            "There are GET /$busway/map, POST /$busway/stores/{store}/fault and "
-            "/$busway/migrations here.",
+            405,
+            f"{call.method} is not a request that this page takes; it takes {allowed}.",
+            headers={hdrs.ALLOW: allowed},
         )
 
 
-def rooms() -> Mapping[Kind, Callable[[Call], Awaitable[web.StreamResponse]]]:
+def rooms() -> Mapping[Kind, Answer]:
     """One set of them for each server."""
     examiner = Examiner()
     return {

@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
 
+from busway.gateway.gateway import Gateway
 from busway.http import journal, operations, replies, websocket
 from busway.http.atom import operations as management
 from busway.http.calls import Call, echoed
@@ -46,6 +49,32 @@ ENDED_BY_LEAVING = frozenset({Kind.MESSAGES, Kind.JOURNAL})
 and nobody reads on for one that is gone.
 All others go on, so that what they change is changed as a whole."""
 
+
+class Connections(web.Server):
+    """Knows for which namespace each connection has last asked, for those who count them."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._gateways: dict[RequestHandler, Gateway] = {}
+
+    def asks(self, caller: RequestHandler, gateway: Gateway) -> None:
+        before = self._gateways.get(caller)
+        if before is not gateway:
+            self.leaves(caller)
+            self._gateways[caller] = gateway
+            gateway.callers[caller] = None
+
+    def leaves(self, caller: RequestHandler) -> None:
+        """It has ended, or speaks AMQP from now on."""
+        before = self._gateways.pop(caller, None)
+        if before is not None:
+            del before.callers[caller]
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        self.leaves(handler)
+        super().connection_lost(handler, exc)
+
+
 Room = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
@@ -58,7 +87,7 @@ class HttpServer:
         self._going_on: set[asyncio.Future[web.StreamResponse]] = set()
         self.heard: Callable[[asyncio.BaseProtocol], None] = lambda protocol: None
         """Told at each request that its connection has sent a whole head."""
-        self._server = web.Server(
+        self._server = Connections(
             self._answer,
             handler_cancellation=True,
             access_log=None,
@@ -100,7 +129,12 @@ class HttpServer:
             )
         except BusError as error:
             return self._refused(Call(self._services, request, target), error)
-        reply = self._reply(Call(self._services, request, target))
+        call = Call(self._services, request, target)
+        if target.kind is Kind.WEBSOCKET:
+            self._server.leaves(request.protocol)
+        else:
+            self._server.asks(request.protocol, call.gateway)
+        reply = self._reply(call)
         if target.kind in ENDED_BY_LEAVING:
             return await reply
         going_on = asyncio.ensure_future(reply)

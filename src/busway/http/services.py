@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from busway.broker.broker import Broker
@@ -12,6 +12,7 @@ from busway.broker.journal_reader import PartitionHead
 from busway.broker.seams import Host, StorePort
 from busway.gateway.gateway import Gateway
 from busway.model.entities import Entity
+from busway.model.journal import JournalLimits
 from busway.store.faults import FaultyStore
 from busway.store.journal import JournalHold
 
@@ -74,6 +75,8 @@ class Services:
     gateways: Callable[[], Sequence[Gateway]]
     stores: Callable[[], Sequence[Store]]
     journals: Journals
+    journal_limits: JournalLimits = field(default_factory=JournalLimits)
+    """How much of journals is kept where an entity does not say so itself."""
     amqp: Callable[[], asyncio.Protocol]
     """What takes the bytes of a WebSocket, as it takes those of a socket that speaks AMQP."""
     allow_faults: bool = False

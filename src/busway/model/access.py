@@ -6,7 +6,8 @@ old one opens nothing from then on, and what it has opened ends with its tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from busway.model.entities import ALL_RIGHTS, AuthorizationRule
@@ -16,8 +17,15 @@ from busway.model.names import name_key
 
 ACCESS_RULE_NAME_MAX_CHARS = 256
 ACCESS_KEY_MAX_CHARS = 256
+ACCESS_KEY_BYTES = 32
+CHOSEN_KEY_MIN_CHARS = 16
+"""Of a key that a person has thought of; less can be guessed."""
 
 Rules = tuple[AuthorizationRule, ...]
+
+
+def fresh_key(random_bytes: Callable[[int], bytes]) -> str:
+    return base64.b64encode(random_bytes(ACCESS_KEY_BYTES)).decode()
 
 
 def check_access_rule(rule: AuthorizationRule) -> AuthorizationRule:

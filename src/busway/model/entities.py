@@ -19,6 +19,7 @@ from busway.model.limits import (
     Tier,
 )
 from busway.model.names import SUBSCRIPTIONS_NODE, name_key
+from busway.model.retention import NO_LIMITS, OwnLimits
 
 
 class EntityStatus(Enum):
@@ -79,18 +80,39 @@ class Namespace:
 # --- Entities ------------------------------------------------------------------------------------
 
 
+class Course(Enum):
+    """Which way a migration goes."""
+
+    THERE = "there"
+    CALLED_OFF = "called off"
+    """On to its end, because only whole can it come back in order; and then back."""
+    BACK = "back"
+
+
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What a queue and its twin both keep while the one is emptied into the other."""
+    """What an entity and its twin both keep while the one is emptied into the other. A topic's
+    subscriptions have one each, with their own twins."""
 
     source: int
-    """The incarnation whose messages go."""
+    """The incarnation that has the path."""
     twin: int
-    """The one that they go to, and that takes the path in the end; 0 until the source knows it."""
+    """The one that is to have it in the end."""
     status: EntityStatus
-    """What the queue was before it was stopped, and is again when it is over."""
+    """What the entity was before it was stopped, and is again when it is over."""
     captured: bool = False
     """Whether it was captured for its own sake, and not only for this."""
+    course: Course = Course.THERE
+
+    @property
+    def giver(self) -> int:
+        """The incarnation whose messages go."""
+        return self.twin if self.course is Course.BACK else self.source
+
+    @property
+    def taker(self) -> int:
+        """The one that they go to."""
+        return self.source if self.course is Course.BACK else self.twin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +155,8 @@ class Queue:
     """Whether its journal is kept: what happens to its messages, in order (D-31)."""
     captured_ms: int = 0
     """Since when, without a break; the catalog writes it."""
+    capture_limits: OwnLimits = NO_LIMITS
+    """How much of its journal is kept, where that is not as the server has it."""
     migration: Migration | None = None
     """While its messages are moved to or from another incarnation of it."""
 
@@ -189,6 +213,8 @@ class Topic:
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     capture: bool = False
     captured_ms: int = 0
+    capture_limits: OwnLimits = NO_LIMITS
+    migration: Migration | None = None
 
     entity_type = "Topic"
 
@@ -241,6 +267,8 @@ class Subscription:
     user_metadata: str | None = None
     capture: bool = False
     captured_ms: int = 0
+    capture_limits: OwnLimits = NO_LIMITS
+    migration: Migration | None = None
 
     entity_type = "Subscription"
 
@@ -270,7 +298,7 @@ Entity = Queue | Topic | Subscription
 def stands_still(entity: Entity | None) -> bool:
     """Whether it is moved or being filled: nothing is sent to it or received, and time does nothing
     to its messages, so that what arrives is what was there."""
-    return isinstance(entity, Queue) and entity.migration is not None
+    return entity is not None and entity.migration is not None
 
 
 # --- Rules of subscriptions ----------------------------------------------------------------------

@@ -399,6 +399,16 @@ ARGUMENT_ERROR = ErrorKind("ArgumentError", ARGUMENT_CONDITION, 400, 40000, "{de
 ARGUMENT_OUT_OF_RANGE = ErrorKind(
     "ArgumentOutOfRange", OUT_OF_RANGE_CONDITION, 400, 40000, "{detail}"
 )
+ACCESS_RULE_NOT_FOUND = ErrorKind(  # ours
+    "AccessRuleNotFound",
+    NOT_FOUND_CONDITION,
+    404,
+    40400,
+    "The namespace '{namespace}' has no access rule '{name}'.",
+)
+ACCESS_RULE_FIXED = ErrorKind(  # ours
+    "AccessRuleFixed", NOT_ALLOWED_CONDITION, 409, 40900, "{detail}"
+)
 NAME_INVALID = ErrorKind("NameInvalid", ARGUMENT_CONDITION, 400, 40000, "{detail}")
 PROPERTY_INVALID = ErrorKind(  # ours (DFT)
     "PropertyInvalid",

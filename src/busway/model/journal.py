@@ -7,13 +7,14 @@ readers build on for years: new ones may be added, none is changed or removed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
 from busway.model.durations import DAY_MS
 from busway.model.entities import Entity
+from busway.model.retention import OwnLimits
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a column is added."""
 
 
@@ -66,7 +67,11 @@ class JournalLimits:
     held_bytes: int = 4 << 30
     """The most that holds keep beyond the other limits; then the oldest goes all the same."""
     hold_ms: int = 7 * DAY_MS
-    """How long a hold lasts that nobody moves."""
+    """How long a hold lasts that nobody moves, if its reader does not say."""
+
+    def of(self, own: OwnLimits) -> JournalLimits:
+        """With what an entity says itself in the place of these."""
+        return replace(self, **own.stated()) if own else self
 
 
 class ColumnKind(Enum):
@@ -130,6 +135,7 @@ COLUMNS = (
     Column("body_size", _COUNT, of_message=True),
     Column("message_size", _COUNT),
     Column("schema_version", _SMALL),
+    Column("envelope", _BINARY, of_message=True),
 )
 
 RAW = Column("raw", _BINARY, of_message=True)

@@ -110,9 +110,12 @@ PROPERTIES = (
 )
 
 EXPRESS = next(row for row in PROPERTIES if row.field == "enable_express")
-OWN_PROPERTIES = (Property("capture", "Capture", Kind.FLAG),)
+CAPTURE = Property("capture", "Capture", Kind.FLAG)
+OWN_PROPERTIES = (CAPTURE,)
 """What the service does not have. Its own faces do not show these, so that no client library meets
 an element that it does not know; our configuration files, command line and HTTP do."""
+OWN_FIELDS = ("capture", "capture_limits")
+"""What entities have for these, and what no request of the service changes."""
 
 FORWARDS = tuple(row for row in PROPERTIES if row.kind is Kind.PATH)
 PARTITIONING = next(row for row in PROPERTIES if row.field == "enable_partitioning")

@@ -8,15 +8,17 @@ and found done. The checkpoint lives in the lake, one for each incarnation of an
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from busway.pipeline.journal import Heads, Journal
+from busway.pipeline.journal import Heads, Journal, JournalError
 from busway.pipeline.lake import Lake, Table
 from busway.pipeline.offsets import Offset
 from busway.pipeline.tables import EVENTS
@@ -25,14 +27,23 @@ from busway.remote.connection import Credentials
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+log = logging.getLogger(__name__)
 
 CHECKPOINTS = "_checkpoints"
 """Beside the tables; the underscore keeps readers of folders out."""
-HOLD_LIFE_S = 7 * 24 * 3600
 DEFAULT_EVENTS_PER_TRIGGER = 200_000
 TRIGGER_S = 2
+LOOK_EVERY_S = 0.1
 FIRST_PATIENCE_S = 10.0
 """For a broker that was never reached: the user may have mistyped where it is."""
+
+
+STARTS_MAX = 5
+GIVEN_UP = "Python worker failed to connect back"
+"""What Spark says of a reader that took more than ten seconds to start, as on a busy machine. There
+is no setting for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,7 @@ class Capture:
         self._lake = lake
         self.table: Table = lake.table(EVENTS.layout())
         self.captured = Captured(settings.entity, "")
+        self._noted: object = None
 
     def switch_on(self) -> tuple[Heads, bool]:
         return switch_on(self._credentials, self._settings.entity)
@@ -102,7 +114,7 @@ class Capture:
         options = {
             **self._source_options,
             "entity": self._settings.entity,
-            "consumer": f"capture-{own_id(checkpoint)}",
+            "consumer": self._consumer(heads),
             "maxEventsPerTrigger": str(self._settings.events_per_trigger),
             "startingPosition": self._start(heads).to_json(),
             # Of the cluster: the planner's own guess is the cores of the machine that it runs on.
@@ -118,7 +130,7 @@ class Capture:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self._settings.trigger_s} seconds")
-        return writer.start()
+        return started(writer)
 
     def _keeper(self, app_id: str, heads: Heads) -> Callable[[DataFrame, int], None]:
         from pyspark.sql.functions import col, lit, to_date
@@ -179,9 +191,31 @@ class Capture:
 
     def release(self, heads: Heads) -> None:
         """Move the hold to what the lake has: Spark's own word for it comes late or never."""
-        offset = Offset(heads.epoch, self.in_lake(heads))
         with self._journal() as journal:
-            journal.hold(f"capture-{own_id(self._checkpoint(heads))}", offset, HOLD_LIFE_S)
+            journal.hold(self._consumer(heads), self._start(heads))
+
+    def note(self, heads: Heads, query: StreamingQuery) -> None:
+        """Move the hold to the end of the last batch that is done.
+
+        Spark says so when the next one begins, which may be never: whoever waits for this reader
+        (`migrate`) would wait as long. The next look makes up for one that fails.
+        """
+        progress = query.lastProgress
+        end = None if progress is None else progress["sources"][0]["endOffset"]
+        if end is None or end == self._noted:
+            return
+        allowed = self._credentials.pass_for(self._settings.entity)
+        offset = Offset.from_json(end) if isinstance(end, str) else Offset.from_dict(end)
+        try:
+            with Journal(self._settings.entity, allowed, patience_s=0.0) as journal:
+                journal.hold(self._consumer(heads), offset)
+        except JournalError as error:
+            log.info("the hold of '%s' stays behind: %s", self._settings.entity, error)
+        else:
+            self._noted = end
+
+    def _consumer(self, heads: Heads) -> str:
+        return f"capture-{own_id(self._checkpoint(heads))}"
 
     def _checkpoint(self, heads: Heads) -> Path:
         folder = Path(self._lake.folder) / CHECKPOINTS / "capture"
@@ -190,6 +224,24 @@ class Capture:
     def _journal(self) -> Journal:
         entity = self._settings.entity
         return Journal(entity, self._credentials.pass_for(entity))
+
+
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """The query, once its reader is there: on a busy machine that takes several tries."""
+    for _ in range(STARTS_MAX - 1):
+        query = writer.start()
+        if not _was_given_up(query):
+            return query
+        log.info("a reader was slow to start, and Spark has given it up; trying again")
+    return writer.start()
+
+
+def _was_given_up(query: StreamingQuery) -> bool:
+    """Whether its reader did not start in time; waits until that is known."""
+    while query.isActive and str(query.status["message"]).startswith("Initializing"):
+        time.sleep(LOOK_EVERY_S)
+    problem = query.exception()
+    return problem is not None and GIVEN_UP in str(problem)
 
 
 def own_id(checkpoint: Path) -> str:

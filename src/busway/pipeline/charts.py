@@ -7,49 +7,138 @@ page decides them for light and dark.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from html import escape
 
 WIDTH, HEIGHT = 760, 240
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 20, 34
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 SERIES_MAX = 6
 HEAT_STEPS = 7
-BAR_HEIGHT, BAR_GAP, BAR_LABEL = 20, 6, 220
+HEAT_ROW = 16
+HEAT_GAP_FROM = 6.0
+"""Narrower cells touch each other."""
+BAR_HEIGHT, BAR_GAP, BAR_LABEL, BAR_LETTERS = 20, 6, 220, 30
+
+STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2 * 1440, 7 * 1440)
+"""Minutes from one column or mark to the next: such as clocks and calendars have."""
+COLUMNS_MAX = 180
+"""However long a lake's time is, a chart has no more of them: a page must open."""
+MARKS_MAX = 7
+DOTS_SHOWN_MAX = 60
+"""Of a line; with more of them, a dot shows when it is pointed at."""
+
+Points = Sequence[tuple[datetime, float]]
+"""Minutes and their values."""
+Fold = Callable[[Sequence[float], int], float]
+"""The value of a column, of those of its minutes and of how many minutes it has."""
+
+
+def per_minute(values: Sequence[float], minutes: int) -> float:
+    """For counts: a minute that is not there had none."""
+    return sum(values) / minutes
+
+
+def highest(values: Sequence[float], minutes: int) -> float:
+    """For what must not hide behind a mean."""
+    return max(values)
+
+
+def total(values: Sequence[float], minutes: int) -> float:
+    return sum(values)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     name: str
-    points: Sequence[tuple[datetime, float]]
+    points: Points
+    fold: Fold = highest
+
+
+class TimeAxis:
+    """From the first minute to the last, in columns of equal length."""
+
+    def __init__(self, times: Iterable[datetime]) -> None:
+        ordered = sorted(times)
+        minutes = (ordered[-1] - ordered[0]).total_seconds() / 60 + 1
+        self.step_min = _step(minutes, COLUMNS_MAX)
+        self.step = timedelta(minutes=self.step_min)
+        self.first = _floor(ordered[0], self.step)
+        self.columns = int((ordered[-1] - self.first) / self.step) + 1
+
+    def folded(self, points: Points, fold: Fold) -> list[tuple[int, float]]:
+        """By column, in order; a column without a value is not there."""
+        found: dict[int, list[float]] = defaultdict(list)
+        for when, value in points:
+            found[int((when - self.first) / self.step)].append(value)
+        return [(column, fold(found[column], self.step_min)) for column in sorted(found)]
+
+    def x(self, column: float) -> float:
+        return LEFT + column / max(1, self.columns - 1) * PLOT_WIDTH
+
+    def said(self, column: int) -> str:
+        """When that was, for a person who points at it."""
+        begin = self.first + column * self.step
+        if self.step_min == 1:
+            return f"{begin:%Y-%m-%d %H:%M} UTC"
+        return f"{begin:%Y-%m-%d %H:%M} to {begin + self.step:%m-%d %H:%M} UTC"
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Columns and what is written below them, at times that people know."""
+        span_min = self.columns * self.step_min
+        step = timedelta(minutes=_step(span_min, MARKS_MAX))
+        days = span_min > STEPS_MIN[-1] or step >= timedelta(days=1)
+        form = "%m-%d" if days else "%H:%M" if span_min <= 1440 else "%m-%d %H:%M"
+        when, found = _floor(self.first, step), []
+        while (column := (when - self.first) / self.step) <= self.columns - 1:
+            if column >= 0:
+                found.append((column, when.strftime(form)))
+            when += step
+        return found or [(0, self.first.strftime("%m-%d %H:%M"))]
+
+
+def _step(minutes: float, columns: int) -> int:
+    """The first of the usual lengths that needs no more than so many columns."""
+    for step in STEPS_MIN:
+        if minutes <= step * columns:
+            return step
+    weeks = math.ceil(minutes / (STEPS_MIN[-1] * columns))
+    return weeks * STEPS_MIN[-1]
+
+
+def _floor(when: datetime, step: timedelta) -> datetime:
+    start = datetime(2000, 1, 3, tzinfo=UTC)  # a Monday
+    return start + (when - start) // step * step
 
 
 def lines(series: Sequence[Line], unit: str) -> str:
-    """Values over time. A minute without a value is a break, not a straight line across it."""
+    """Values over time. Time without a value is a break, not a straight line across it."""
     shown = [line for line in series if line.points][:SERIES_MAX]
     if not shown:
         return nothing()
-    first = min(point[0] for line in shown for point in line.points)
-    last = max(point[0] for line in shown for point in line.points)
-    span_s = max((last - first).total_seconds(), 60.0)
-    most = nice(max(point[1] for line in shown for point in line.points))
-    parts = [*_grid(most, unit), *_times(first, span_s)]
-    for number, line in enumerate(shown):
-        for run in _runs(line.points, span_s):
+    axis = TimeAxis(when for line in shown for when, _ in line.points)
+    drawn = [axis.folded(line.points, line.fold) for line in shown]
+    most = nice(max(value for points in drawn for _, value in points))
+    parts = [*_grid(most, unit), *_times(axis, HEIGHT - 10)]
+    kind = "dot" if max(map(len, drawn)) <= DOTS_SHOWN_MAX else "dot hidden"
+    for number, (line, points) in enumerate(zip(shown, drawn, strict=True)):
+        for run in _runs(points, axis):
             path = " ".join(
-                f"{'L' if index else 'M'}{_x(when, first, span_s):.1f} {_y(value, most):.1f}"
-                for index, (when, value) in enumerate(run)
+                f"{'L' if index else 'M'}{axis.x(column):.1f} {_y(value, most):.1f}"
+                for index, (column, value) in enumerate(run)
             )
             parts.append(f'<path class="line s{number}" d="{path}"/>')
-            for when, value in run:
-                title = f"{line.name}: {amount(value)} {unit}, {when:%Y-%m-%d %H:%M} UTC"
-                parts.append(
-                    f'<circle class="dot s{number}" cx="{_x(when, first, span_s):.1f}" '
-                    f'cy="{_y(value, most):.1f}" r="2.5"><title>{escape(title)}</title></circle>'
-                )
-    return legend([line.name for line in shown]) + _svg(WIDTH, HEIGHT, parts)
+        for column, value in points:
+            title = f"{line.name}: {amount(value)} {unit}, {axis.said(column)}"
+            parts.append(
+                f'<circle class="{kind} s{number}" cx="{axis.x(column):.1f}" '
+                f'cy="{_y(value, most):.1f}" r="2.5"><title>{escape(title)}</title></circle>'
+            )
+    said = f"{', '.join(line.name for line in shown)} over time, in {unit}"
+    return legend([line.name for line in shown]) + _svg(WIDTH, HEIGHT, parts, said)
 
 
 def bars(rows: Sequence[tuple[str, float]], unit: str) -> str:
@@ -62,7 +151,7 @@ def bars(rows: Sequence[tuple[str, float]], unit: str) -> str:
     for number, (label, value) in enumerate(rows):
         top = number * (BAR_HEIGHT + BAR_GAP)
         width = max(1.0, value / most * room)
-        text = label if len(label) <= 34 else f"{label[:33]}…"
+        text = label if len(label) <= BAR_LETTERS else f"{label[: BAR_LETTERS - 1]}…"
         middle = top + BAR_HEIGHT - 6
         parts.append(
             f'<text class="label end" x="{BAR_LABEL - 8}" y="{middle}">{escape(text)}'
@@ -72,36 +161,37 @@ def bars(rows: Sequence[tuple[str, float]], unit: str) -> str:
             f'<text class="label" x="{BAR_LABEL + width + 6:.1f}" y="{middle}">'
             f"{amount(value)}</text>"
         )
-    return _svg(WIDTH, len(rows) * (BAR_HEIGHT + BAR_GAP), parts)
+    said = ", ".join(f"{label}: {amount(value)} {unit}".strip() for label, value in rows)
+    return _svg(WIDTH, len(rows) * (BAR_HEIGHT + BAR_GAP), parts, said)
 
 
-def heat(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> str:
-    """How much there is of each row in each column, by colour."""
-    if not rows or not columns:
+def heat(rows: Mapping[int, Points], unit: str) -> str:
+    """How much there is in each row, in each stretch of time, by colour."""
+    if not rows:
         return nothing()
-    most = max(max(row) for row in values) or 1.0
-    cell = max(3.0, min(40.0, PLOT_WIDTH / len(columns)))
-    height = 16
+    axis = TimeAxis(when for points in rows.values() for when, _ in points)
+    drawn = {row: dict(axis.folded(rows[row], total)) for row in sorted(rows)}
+    most = max(value for values in drawn.values() for value in values.values()) or 1.0
+    cell = min(40.0, PLOT_WIDTH / axis.columns)
+    gap = 1 if cell >= HEAT_GAP_FROM else 0
     parts = []
-    for line, (name, row) in enumerate(zip(rows, values, strict=True)):
-        parts.append(
-            f'<text class="label end" x="{LEFT - 8}" y="{line * height + 12}">{escape(name)}</text>'
-        )
-        for column, value in enumerate(row):
+    for line, (row, values) in enumerate(drawn.items()):
+        y = line * HEAT_ROW
+        parts.append(f'<text class="label end" x="{LEFT - 8}" y="{y + 12}">{row}</text>')
+        for column in range(axis.columns):
+            value = values.get(column, 0.0)
             step = 0 if value == 0 else 1 + min(HEAT_STEPS - 1, int(value / most * HEAT_STEPS))
-            title = f"partition {name}, {columns[column]}: {amount(value)} messages"
+            title = f"partition {row}: {amount(value)} {unit}, {axis.said(column)}"
             parts.append(
-                f'<rect class="h{step}" x="{LEFT + column * cell:.1f}" y="{line * height}" '
-                f'width="{max(1.0, cell - 1):.1f}" height="{height - 1}">'
+                f'<rect class="h{step}" x="{LEFT + column * cell:.1f}" y="{y}" '
+                f'width="{cell - gap:.1f}" height="{HEAT_ROW - 1}">'
                 f"<title>{escape(title)}</title></rect>"
             )
-    bottom = len(rows) * height
-    ends = ((LEFT, "", columns[0]), (LEFT + len(columns) * cell, " end", columns[-1]))
-    for x, where, text in ends if len(columns) > 1 else ends[:1]:
-        parts.append(
-            f'<text class="label{where}" x="{x:.1f}" y="{bottom + 16}">{escape(text)}</text>'
-        )
-    return _svg(WIDTH, bottom + 24, parts)
+    bottom = len(drawn) * HEAT_ROW
+    for place, text in axis.marks():
+        x = LEFT + (place + 0.5) * cell
+        parts.append(f'<text class="label{_anchor(x)}" x="{x:.1f}" y="{bottom + 16}">{text}</text>')
+    return _svg(WIDTH, bottom + 24, parts, f"{unit} of {len(drawn)} partitions over time")
 
 
 def legend(names: Sequence[str]) -> str:
@@ -113,8 +203,8 @@ def legend(names: Sequence[str]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def nothing() -> str:
-    return '<p class="nothing">Nothing to show yet.</p>'
+def nothing(said: str = "Nothing to show yet.") -> str:
+    return f'<p class="nothing">{said}</p>'
 
 
 # --- Scales --------------------------------------------------------------------------------------
@@ -148,30 +238,30 @@ def _grid(most: float, unit: str) -> list[str]:
         parts.append(
             f'<text class="label end" x="{LEFT - 8}" y="{y + 4:.1f}">{amount(value)}</text>'
         )
-    parts.append(f'<text class="label" x="{LEFT}" y="{TOP - 2}">{escape(unit)}</text>')
+    parts.append(f'<text class="label" x="{LEFT}" y="{TOP - 8}">{escape(unit)}</text>')
     return parts
 
 
-def _times(first: datetime, span_s: float) -> list[str]:
-    form = "%H:%M" if span_s < 86_400 else "%m-%d %H:%M"
-    marks = []
-    for step in range(5):
-        when = first + timedelta(seconds=span_s * step / 4)
-        where = ("", " middle", " middle", " middle", " end")[step]
-        marks.append(
-            f'<text class="label{where}" x="{LEFT + PLOT_WIDTH * step / 4:.1f}" '
-            f'y="{HEIGHT - 10}">{when.strftime(form)}</text>'
-        )
-    return marks
+def _times(axis: TimeAxis, y: float) -> list[str]:
+    return [
+        f'<text class="label{_anchor(axis.x(column))}" x="{axis.x(column):.1f}" y="{y}">'
+        f"{text}</text>"
+        for column, text in axis.marks()
+    ]
 
 
-def _runs(
-    points: Sequence[tuple[datetime, float]], span_s: float
-) -> list[list[tuple[datetime, float]]]:
-    """The points, cut where more than a few steps of the chart are missing."""
-    longest = timedelta(seconds=max(180.0, span_s / 50))
-    runs: list[list[tuple[datetime, float]]] = []
-    for point in sorted(points):
+def _anchor(x: float) -> str:
+    """Text is in the middle below its mark, unless it would leave the chart there."""
+    if x < LEFT + 20:
+        return ""
+    return " end" if x > WIDTH - RIGHT - 20 else " middle"
+
+
+def _runs(points: Sequence[tuple[int, float]], axis: TimeAxis) -> list[list[tuple[int, float]]]:
+    """The points, cut where more than a few columns are missing."""
+    longest = max(3, axis.columns // 50)
+    runs: list[list[tuple[int, float]]] = []
+    for point in points:
         if runs and point[0] - runs[-1][-1][0] <= longest:
             runs[-1].append(point)
         else:
@@ -179,16 +269,12 @@ def _runs(
     return runs
 
 
-def _x(when: datetime, first: datetime, span_s: float) -> float:
-    return LEFT + (when - first).total_seconds() / span_s * PLOT_WIDTH
-
-
 def _y(value: float, most: float) -> float:
     return TOP + (1 - value / most) * PLOT_HEIGHT
 
 
-def _svg(width: int, height: int, parts: Sequence[str]) -> str:
+def _svg(width: int, height: int, parts: Sequence[str], said: str) -> str:
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" preserveAspectRatio="xMinYMin">'
-        f"{''.join(parts)}</svg>"
+        f'<div class="chart"><svg viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(said)}" preserveAspectRatio="xMinYMin">{"".join(parts)}</svg></div>'
     )

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +24,10 @@ from busway.pipeline.console import (
     Json,
     LakeFolder,
     Master,
+    check_spark,
     credentials_of,
-    kind_errors,
+    kindly,
+    nearest,
     number,
     refuse,
     say,
@@ -36,6 +38,9 @@ from busway.pipeline.console import (
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from busway.pipeline.capture import Capture
+    from busway.pipeline.journal import Heads
 
 
 LOOK_EVERY_S = 0.5
@@ -49,6 +54,7 @@ PIPELINE_HELP = """Capture what passes through the bus into a lake, and work wit
   busway pipeline report --lake ./lake                       the figures as one HTML page
   busway pipeline replay --lake ./lake --entity orders       messages once more
   busway pipeline triage --entity orders                     dead letters, and what to do with them
+  busway pipeline migrate --entity orders --partitioned      to partitions, with all that it holds
 
 Commands that talk to a server take --connection-string, or the variable BUSWAY_CONNECTION_STRING.
 """
@@ -60,7 +66,7 @@ def add_to(app: typer.Typer, command: type[Any], group: type[Any]) -> None:
 
     pipeline = typer.Typer(cls=group, help=PIPELINE_HELP, no_args_is_help=True)
     for name, function in (COMMANDS | SENDING | MIGRATING).items():
-        pipeline.command(name, cls=command, help=function.__doc__)(function)
+        pipeline.command(name, cls=command, help=function.__doc__)(kindly(function))
     app.add_typer(pipeline, name="pipeline", rich_help_panel=None)
 
 
@@ -91,16 +97,30 @@ def capture(
     """Copy the journal of entities into the table 'events' of a lake, each event once.
 
     \b
+      busway pipeline capture --entity orders --lake ./lake            until Ctrl-C
+      busway pipeline capture --entity orders --lake ./lake --once     what is there now
+      busway pipeline capture --entity orders --entity news/Subscriptions/all --lake ./lake
+
+    \b
     Capture is switched on where it is off, and it says from when on it captures. What the lake has
-    is not copied again, whatever was killed in between.
+    is not copied again, whatever was killed in between. The folder is made if it is not there.
     """
     from busway.pipeline.capture import Capture, Captured, CaptureSettings, switch_on
+    from busway.pipeline.journal import NotFoundError
     from busway.pipeline.lake import Lake
 
     credentials = credentials_of(connection_string, http_endpoint)
     events = number("--batch-events", batch_events, 1, 100_000_000)
-    with kind_errors():  # before Spark, which takes its time
-        switched = {name: switch_on(credentials, name) for name in entity}
+    # What can go wrong does so before the broker keeps a journal for nobody, and before Spark,
+    # which takes its time.
+    check_spark()
+    Lake(lake).check_writable()
+    switched = {}
+    for name in entity:
+        try:
+            switched[name] = switch_on(credentials, name)
+        except NotFoundError as error:
+            raise nearest(credentials, name, error) from error
     for name, (heads, was_off) in switched.items():
         say(f"{name}: captured {'from now on' if was_off else f'since {heads.since}'}")
     with spark_session("capture", master, conf) as spark:
@@ -115,14 +135,14 @@ def capture(
         for name, (heads, _) in switched.items():
             settings = CaptureSettings(name, events_per_trigger=events)
             job = Capture(spark, Lake(lake), credentials, settings, options, told)
-            running.append((job, heads, job.begin(heads, once=once)))
-        if not _finished([query for _, _, query in running]):
+            running.append(Run(job, heads, job.begin(heads, once=once)))
+        if not _finished(running, once=once):
             say("stopping; what was captured is kept, and the next run goes on from there")
-            for _, _, query in running:
-                query.stop()
-        for job, heads, _ in running:
-            job.release(heads)
-            total.setdefault(job.captured.entity, job.captured)
+            for run in running:
+                run.query.stop()
+        for run in running:
+            run.job.release(run.heads)
+            total.setdefault(run.job.captured.entity, run.job.captured)
         summary = {name: asdict(captured) for name, captured in total.items()}
         lines = [
             f"{name}: {each.rows:,} events in {each.batches:,} batches"
@@ -131,16 +151,40 @@ def capture(
         summarise({"lake": str(lake), "entities": summary}, lines, as_json)
 
 
-def _finished(queries: Sequence[StreamingQuery]) -> bool:
+@dataclass(slots=True)
+class Run:
+    """A capture of one journal."""
+
+    job: Capture
+    heads: Heads
+    query: StreamingQuery
+
+    def goes_on(self, *, once: bool) -> bool:
+        """Whether its query failed because the entity has another journal now; then that is read,
+        from its beginning."""
+        heads, _ = self.job.switch_on()
+        if heads.epoch == self.heads.epoch:
+            return False
+        say(
+            f"{self.job.captured.entity}: it was migrated, or made anew, and has a new journal: "
+            "going on with that"
+        )
+        self.heads, self.query = heads, self.job.begin(heads, once=once)
+        return True
+
+
+def _finished(runs: Sequence[Run], *, once: bool) -> bool:
     """Wait until they have all ended, or one has failed; False if a signal came before that."""
     with undisturbed() as asked_to_end:
         while True:
-            active = [query for query in queries if query.isActive]
-            for query in queries:
-                if (problem := query.exception()) is not None:
-                    for other in active:
-                        other.stop()
+            for run in runs:
+                run.job.note(run.heads, run.query)
+                if (problem := run.query.exception()) is not None and not run.goes_on(once=once):
+                    for other in runs:
+                        if other.query.isActive:
+                            other.query.stop()
                     raise problem
+            active = [run for run in runs if run.query.isActive]
             if not active or asked_to_end:
                 return not active
             time.sleep(LOOK_EVERY_S)
@@ -152,14 +196,16 @@ def curate(
     """Make the tables 'messages', 'deliveries' and 'dead_letters', and the figures, from 'events'.
 
     \b
+      busway pipeline curate --lake ./lake
+
+    \b
     Only what is new is read. It can run beside a capture, and be killed and run again.
     """
     from busway.pipeline.curate import captured
     from busway.pipeline.curate import curate as run
     from busway.pipeline.lake import Lake
 
-    with kind_errors():  # before Spark, which takes its time
-        captured(Lake(lake))
+    captured(Lake(lake))  # before Spark, which takes its time
     with spark_session("curate", master, conf) as spark:
         curated = run(spark, Lake(lake), lambda name, rows: say(f"{name}: {rows:,} rows written"))
     lines = [f"{name}: {rows:,} rows" for name, rows in curated.rows.items()]
@@ -179,14 +225,24 @@ def report(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Write the figures of a lake as one HTML page with charts."""
+    """Write the figures of a lake as one HTML page with charts.
+
+    \b
+      busway pipeline report --lake ./lake                               lake/report.html
+      busway pipeline report --lake ./lake --entity orders --out orders.html
+
+    \b
+    It curates the lake first, so that the figures are of now.
+    """
     from datetime import UTC, datetime
 
     from busway.pipeline import report as page
+    from busway.pipeline.curate import captured
     from busway.pipeline.curate import curate as run
     from busway.pipeline.lake import Lake
 
     there = Lake(lake)
+    captured(there)
     if not no_curate:
         with spark_session("report", master, conf) as spark:
             run(spark, there, lambda name, rows: say(f"{name}: {rows:,} rows written"))
@@ -199,7 +255,9 @@ def report(
 def export(
     lake: LakeFolder,
     out: Annotated[str, typer.Option(metavar="DIR", help="A folder for the files; made new.")],
-    table: Annotated[str, typer.Option(metavar="NAME", help="A table.")] = "messages",
+    table: Annotated[
+        str, typer.Option(metavar="NAME", help="A table; 'busway pipeline tables' names them.")
+    ] = "messages",
     where: Annotated[
         str | None, typer.Option(metavar="SQL", help="Only rows that this is true for.")
     ] = None,
@@ -207,10 +265,20 @@ def export(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Write a table of a lake as plain Parquet files."""
+    """Write a table of a lake as plain Parquet files, for tools that know nothing of Delta.
+
+    \b
+      busway pipeline export --lake ./lake --out ./messages
+      busway pipeline export --lake ./lake --where "state = 'dead_lettered'" --out ./dead
+
+    \b
+    All rows come from one version of the table. --where is a condition in SQL on its columns.
+    """
+    from busway.pipeline.export import check
     from busway.pipeline.export import export as run
     from busway.pipeline.lake import Lake
 
+    check(Lake(lake), table, Path(out))
     with spark_session("export", master, conf) as spark:
         done = run(spark, Lake(lake), table, Path(out), where)
     summarise(asdict(done), [f"{done.rows:,} rows of {table} are in {done.folder}"], as_json)
@@ -233,8 +301,14 @@ def compact(
     """Join small files into large ones, and remove what no table needs any more.
 
     \b
-    It can run beside a capture. Needs no Spark.
+      busway pipeline compact --lake ./lake
+      busway pipeline compact --lake ./lake --table events --vacuum-hours 24
+
+    \b
+    It can run beside a capture. Needs no Spark. Who reads a version older than the hours of
+    --vacuum-hours no longer finds its files.
     """
+    from busway.pipeline.curate import captured
     from busway.pipeline.lake import Lake
     from busway.pipeline.tables import BY_NAME
 
@@ -243,13 +317,13 @@ def compact(
     for name in table or ():
         if name not in BY_NAME:
             refuse(f"There is no table '{name}'. There are: {', '.join(BY_NAME)}.")
+    captured(Lake(lake))
     done = {}
     for name in table or BY_NAME:
         there = Lake(lake).table(BY_NAME[name].layout())
         if there.exists():
-            with kind_errors():
-                metrics = there.compact()
-                removed = there.vacuum(hours)
+            metrics = there.compact()
+            removed = there.vacuum(hours)
             done[name] = {
                 "joined": metrics["numFilesRemoved"],
                 "into": metrics["numFilesAdded"],
@@ -260,7 +334,7 @@ def compact(
         f"{name}: {each['joined']} files became {each['into']}, {each['removed']} were removed"
         for name, each in done.items()
     ]
-    summarise(done, lines or [f"There is no lake in {lake}."], as_json)
+    summarise(done, lines, as_json)
 
 
 def tables(
@@ -269,7 +343,12 @@ def tables(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what the tables of a lake are, and what each column means."""
+    """Say what the tables of a lake are, and what each column means.
+
+    \b
+      busway pipeline tables
+      busway pipeline tables messages
+    """
     from busway.pipeline.tables import ALL, BY_NAME
 
     if table is None:
@@ -289,7 +368,14 @@ def tables(
 
 
 def doctor(as_json: Json = False) -> None:
-    """Say what the pipeline needs, what of it is there, and how to get the rest."""
+    """Say what the pipeline needs, what of it is there, and how to get the rest.
+
+    \b
+      busway pipeline doctor
+
+    \b
+    Its status is 1 if a job could not run.
+    """
     from busway.pipeline.doctor import examine
 
     findings = examine(os.environ)

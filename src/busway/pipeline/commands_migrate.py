@@ -1,4 +1,4 @@
-"""`busway pipeline migrate`: a queue becomes partitioned, or conventional again."""
+"""`busway pipeline migrate`: a queue or topic becomes partitioned, or conventional again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 20
 
 
 def migrate(
-    entity: Annotated[str, typer.Option(metavar="NAME", help="The queue.")],
+    entity: Annotated[str, typer.Option(metavar="NAME", help="The queue or topic.")],
     partitioned: Annotated[
         bool | None,
         typer.Option("--partitioned/--conventional", help="What it is to be.", show_default=False),
@@ -32,41 +32,52 @@ def migrate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what is there, and what would be done.")
     ] = False,
+    call_off: Annotated[
+        bool,
+        typer.Option("--call-off", help="Bring back what has been moved, and let it serve again."),
+    ] = False,
     connection_string: ConnectionString = None,
     http_endpoint: HttpEndpoint = None,
     master: Master = "local[*,4]",
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Make a queue partitioned or conventional, with all that it holds, and verify that.
+    """Make a queue or topic partitioned or conventional, with all it holds, and verify that.
 
     \b
-    The queue is stopped, its messages are moved one by one in order, Spark compares the journals of
-    both sides, and only then does the new queue take the name. A run that was killed is run again
-    and goes on. Topics cannot be migrated.
+      busway pipeline migrate --entity orders --partitioned --dry-run
+      busway pipeline migrate --entity orders --partitioned
+
+    \b
+    It is stopped, with its subscriptions if it is a topic; its messages are moved one by one in
+    order; Spark compares the journals of both sides; and only then does the new one take the name.
+    A run that was killed is run again and goes on. With --call-off it comes back instead.
     """
     from busway.pipeline.journal import JournalError
     from busway.pipeline.migrate import Migrate
 
-    if partitioned is None:
-        console.refuse("Say what the queue is to be: --partitioned or --conventional.")
+    if call_off and (partitioned is not None or dry_run):
+        console.refuse("--call-off goes with --entity alone.")
+    if partitioned is None and not call_off:
+        console.refuse("Say what it is to be: --partitioned or --conventional.")
     credentials = console.credentials_of(connection_string, http_endpoint)
     options = {} if http_endpoint is None else {"httpEndpoint": http_endpoint}
+    asked = Migrate(
+        credentials, entity, partitioned=bool(partitioned), spark=_nobody, say=console.say
+    )
     try:
-        planned = Migrate(
-            credentials, entity, partitioned=partitioned, spark=_nobody, say=console.say
-        ).plan()
+        planned = asked.call_off() if call_off else asked.plan()
     except JournalError as error:
         console.fail(str(error))
-    if dry_run or planned.outcome == "already":
+    if dry_run or planned.outcome != "planned":
         console.summarise(asdict(planned), _lines(planned), as_json)
         return
-    # Spark is there before the queue is stopped, so that it is not stopped for longer than need be.
+    # Spark is there before anything is stopped, so that it is not stopped for longer than need be.
     with console.spark_session("migrate", master, conf) as spark:
         job = Migrate(
             credentials,
             entity,
-            partitioned=partitioned,
+            partitioned=bool(partitioned),
             spark=lambda: spark,
             source_options=options,
             lake=lake,
@@ -86,6 +97,10 @@ def _lines(migrated: Migrated) -> list[str]:
     match migrated.outcome:
         case "already":
             return [f"'{migrated.entity}' is {kind} already."]
+        case "not_migrated":
+            return [f"'{migrated.entity}' is not being migrated: there is nothing to call off."]
+        case "called_off":
+            return [f"'{migrated.entity}' is {kind} as it was, serves again, and holds {held}."]
         case "planned":
             return [
                 f"'{migrated.entity}' holds {held}.",
@@ -100,7 +115,10 @@ def _lines(migrated: Migrated) -> list[str]:
     ]
     if verified.deferred:
         lines.append("Deferred messages have new numbers:")
-        lines += [f"  {each['was']} -> {each['is']}" for each in verified.deferred[:SHOWN]]
+        lines += [
+            f"  {each['entity']}: {each['was']} -> {each['is']}"
+            for each in verified.deferred[:SHOWN]
+        ]
         if len(verified.deferred) > SHOWN:
             lines.append(f"  and {len(verified.deferred) - SHOWN:,} more: --json has them all")
     if migrated.numbers is not None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from busway.pipeline import console
 from busway.pipeline.console import Conf, ConnectionString, HttpEndpoint, Json, LakeFolder, Master
+from busway.pipeline.progress import progress
 
 Where = Annotated[
     str | None, typer.Option(metavar="SQL", help="Only messages that this is true for.")
@@ -58,6 +58,9 @@ def replay(
         ),
     ] = None,
     chunk: Annotated[str, typer.Option(metavar="N", help="Messages sent at a time.")] = "10000",
+    keep_ids: Annotated[
+        bool, typer.Option("--keep-ids", help="Send them under the ids that they had.")
+    ] = False,
     accept_duplicates: AcceptDuplicates = False,
     connection_string: ConnectionString = None,
     http_endpoint: HttpEndpoint = None,
@@ -73,8 +76,9 @@ def replay(
 
     \b
     First a plan is written into the lake, then it is sent chunk after chunk. A run that was killed
-    goes on if it is run again with the same words and --plan NAME. Copies have ids of their own;
-    the old one is in their property 'busway-original-message-id'. --where is a condition on the
+    goes on if it is run again with the same words and --plan NAME. Copies are what was sent, to the
+    byte, but for ids of their own (the old one is in their property 'busway-original-message-id');
+    with --keep-ids they keep theirs. --where is a condition on the
     table 'messages': "state = 'completed' and subject = 'paid'".
     """
     from busway.pipeline.lake import Lake
@@ -102,6 +106,7 @@ def replay(
             sink_options=options,
             chunk_size=size,
             accept_duplicates=accept_duplicates,
+            keep_ids=keep_ids,
         )
         if dry_run:
             seen = job.look(samples)
@@ -110,11 +115,9 @@ def replay(
         console.say(f"the plan is '{name}'; if this run is ended, go on with --plan {name}")
         replayed = job.plan()
         console.say(f"{replayed.messages:,} messages in {replayed.chunks:,} chunks")
-        words = {"sending": "sending chunk", "sent": "has arrived: chunk"}
-        job.send(
-            replayed,
-            lambda number, state: console.say(f"{words[state]} {number + 1} of {replayed.chunks}"),
-        )
+        with progress("sent", replayed.messages, said_every_s=0) as bar:
+            job.send(replayed, lambda chunk, state: bar(replayed.sent_before + replayed.sent))
+            bar(replayed.sent_before + replayed.sent)
     lines = [
         f"{replayed.sent:,} messages of '{entity}' were sent to '{target}' (plan {name})",
         *([f"{replayed.sent_before:,} were sent before"] if replayed.sent_before else []),
@@ -147,15 +150,17 @@ def triage(
     ] = False,
     to: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A queue or topic for them.  [default: the same one]"),
+        typer.Option(
+            metavar="NAME",
+            help="A queue or topic for them.  [default: the same queue; none for a subscription]",
+        ),
     ] = None,
     lake: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR", help="A lake: show its history, and keep the notes of --resubmit there."
+            metavar="DIR", help="A lake: show its history, too.", callback=console.lake_folder
         ),
     ] = None,
-    accept_duplicates: AcceptDuplicates = False,
     connection_string: ConnectionString = None,
     http_endpoint: HttpEndpoint = None,
     master: Master = "local[*,4]",
@@ -170,10 +175,10 @@ def triage(
       busway pipeline triage --entity orders --reason MaxDeliveryCountExceeded --resubmit
 
     \b
-    Without --resubmit nothing is touched. With it a copy is sent first, under an id of its own, and
-    the dead letter goes when the copy is stored; others stay. A run that was killed is run again.
-    --where is a condition on sequence_number, message_id, session_id, subject, correlation_id,
-    content_type, reason, description, enqueued_time, delivery_count, application_properties, body.
+    Without --resubmit nothing is touched. With it a copy is sent and the dead letter removed in one
+    transaction; others stay. A run that was killed is run again. --where is a condition on
+    sequence_number, message_id, session_id, subject, correlation_id, content_type, reason,
+    description, enqueued_time, delivery_count, state, application_properties, body.
     """
     from busway.pipeline import triage as job
 
@@ -181,9 +186,12 @@ def triage(
     credentials = console.credentials_of(connection_string, http_endpoint)
     target = to or entity
     if resubmit and "/subscriptions/" in target.lower():
+        topic = target[: target.lower().rfind("/subscriptions/")]
         console.refuse(
-            f"Nothing can be sent to '{target}' alone. Say where to with --to: its topic would "
-            "send them to all its subscriptions."
+            f"Nothing can be sent to '{target}' alone. Say where to: --to QUEUE, or --to {topic} "
+            "for the topic, which gives each subscription whose rules want it a copy. Copies have "
+            "the property 'busway-resubmitted-for' with this subscription's name, so that rules "
+            "can tell."
         )
     with _told():
         letters = job.look(entity, credentials)
@@ -198,29 +206,19 @@ def triage(
             values = asdict(found) | ({} if lake is None else {"history": history})
             console.summarise(values, _lines_of_reasons(found, history), as_json)
             return
-        folder = job.notes_folder(os.environ) if lake is None else Path(lake) / "_triage"
-        notes = job.Notes(job.notes_file(folder, credentials, entity, target))
-        work = job.Triage(entity, target, credentials, notes, accept_duplicates=accept_duplicates)
-        done = work.resubmit(
-            chosen,
-            lambda now: console.say(
-                f"{now.sent:,} sent, {now.removed:,} removed of {now.chosen:,}"
-            ),
-        )
+        work = job.Triage(entity, target, credentials)
+        with progress("resubmitted", len(chosen)) as bar:
+            done = work.resubmit(chosen, lambda now: bar(now.moved))
     lines = [
-        f"{done.sent:,} of {done.chosen:,} dead letters of '{entity}' were sent to '{target}', and "
-        f"{done.removed:,} removed",
+        f"{done.moved:,} of {done.chosen:,} dead letters of '{entity}' went to '{target}'",
         *([f"{done.gone:,} were not there any more"] if done.gone else []),
-        *([f"{done.doubtful:,} of them may be there twice"] if done.doubtful else []),
+        *([f"{done.deferred:,} are deferred, and stay"] if done.deferred else []),
         *([f"{done.locked:,} are locked by another receiver: try again"] if done.locked else []),
+        *(f"{count:,} are refused, and stay: {text}" for text, count in done.refused.items()),
     ]
     console.summarise(asdict(done), lines, as_json)
-    if done.left:
-        console.fail(
-            f"{done.left:,} were left: a run before this one may have sent them, and '{target}'"
-            f" has forgotten their ids since. They are in {notes.file}. To send them all the same: "
-            "--accept-duplicates."
-        )
+    if done.refused or done.locked:
+        sys.exit(console.FAILED)
 
 
 def _lines_of_reasons(found: Any, history: dict[str, Any]) -> list[str]:
@@ -282,18 +280,27 @@ def _time(option: str, text: str | None) -> datetime | None:
 @contextmanager
 def _told() -> Iterator[None]:
     """Errors that a user can do something about are one sentence."""
+    import socket
+    import ssl
+
     from busway.pipeline.line import BrokenError, RefusedError
     from busway.pipeline.replay import ReplayError
     from busway.pipeline.sender import SendError
     from busway.pipeline.target import TargetError
     from busway.pipeline.triage import TriageError
+    from busway.remote.trust import UntrustedError
 
+    ours = (RefusedError, ReplayError, SendError, TargetError, TriageError, UntrustedError)
     try:
         yield
-    except (RefusedError, ReplayError, SendError, TargetError, TriageError) as error:
+    except ours as error:
         console.fail(str(error))
-    except (BrokenError, ConnectionError) as error:
-        console.fail(f"The connection to the broker broke: {error}. Nothing is lost: run it again.")
+    except (BrokenError, ConnectionError, TimeoutError, ssl.SSLError, socket.gaierror) as error:
+        what = error or type(error).__name__
+        console.fail(f"No connection to the broker: {what}. Nothing is lost: run it again.")
+    except KeyboardInterrupt:
+        console.say("stopped; run it again to go on")
+        sys.exit(console.INTERRUPTED)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"replay": replay, "triage": triage}

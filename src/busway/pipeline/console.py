@@ -6,19 +6,22 @@ Progress goes to the error stream and the summary to the output, so that the lat
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from busway.pipeline.journal import NotFoundError
     from busway.remote.connection import Credentials
 
 VARIABLE = "BUSWAY_CONNECTION_STRING"
@@ -43,7 +46,22 @@ HttpEndpoint = Annotated[
         help="Where the server serves HTTP, if not on the port of the connection string.",
     ),
 ]
-LakeFolder = Annotated[str, typer.Option("--lake", metavar="DIR", help="The lake's folder.")]
+
+
+def lake_folder(text: str | None) -> str | None:
+    """Refused before anything is asked of a broker, or of Spark, which takes its time."""
+    from busway.pipeline.lake import Lake, LakeFolderError
+
+    try:
+        return None if text is None else Lake(text).folder
+    except LakeFolderError as error:
+        refuse(str(error))
+
+
+LakeFolder = Annotated[
+    str,
+    typer.Option("--lake", metavar="DIR", help="The lake's folder.", callback=lake_folder),
+]
 Master = Annotated[
     str,
     typer.Option(
@@ -69,34 +87,47 @@ def credentials_of(connection_string: str | None, http_endpoint: str | None) -> 
         refuse(str(error))
 
 
+def nearest(credentials: Credentials, entity: str, error: NotFoundError) -> NotFoundError:
+    """The error, with what the user may have meant."""
+    from busway.pipeline.journal import NotFoundError
+    from busway.remote.client import RemoteServer
+
+    near = RemoteServer(credentials).nearest(entity)
+    return error if near is None else NotFoundError(f"{error} Is it '{near}'?")
+
+
+def check_spark() -> None:
+    """Say at once what a job would miss."""
+    from busway.pipeline.doctor import examine
+
+    for each in examine(os.environ):
+        if each.needed and not each.well:
+            fail(f"{each.what}: {each.told}")
+
+
 @contextmanager
 def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """A session for the length of a job; its known errors become one sentence and a status."""
+    """A session for the length of a job."""
     settings = {}
     for each in conf or ():
         name, equals, value = each.partition("=")
         if not equals:
             refuse(f"--conf is '{each}', and must be like spark.executor.memory=2g.")
         settings[name.strip()] = value.strip()
-    from busway.pipeline.java import JavaError
     from busway.pipeline.session import open_session
 
-    try:
+    with undisturbed() as asked_to_end:
+        check_spark()
         say("starting Spark")
-        with undisturbed() as asked_to_end:
-            session = open_session(f"busway {job}", master, settings)
-    except JavaError as error:
-        fail(str(error))
-    except ImportError as error:
-        fail(f"{error.name} is not installed. Run: pip install 'busway[pipeline]'.")
+        session = open_session(f"busway {job}", master, settings)
+    from pyspark.logger import PySparkLogger
+
+    # It would tell a mistake in a condition once more, as a page of JSON.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         if asked_to_end:
             raise KeyboardInterrupt
-        with kind_errors():
-            yield session
-    except KeyboardInterrupt:
-        say("stopped; run it again to go on")
-        sys.exit(INTERRUPTED)
+        yield session
     finally:
         session.stop()
 
@@ -119,15 +150,23 @@ def undisturbed() -> Iterator[list[int]]:
             signal.signal(each, signal.default_int_handler)
 
 
-@contextmanager
-def kind_errors() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        told = known(error)
-        if told is None:
-            raise
-        fail(told)
+def kindly(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, whose known errors are one sentence and a status, and Ctrl-C no traceback."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            say("stopped; run it again to go on")
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            told = known(error)
+            if told is None:
+                raise
+            fail(told)
+
+    return run
 
 
 def known(error: BaseException) -> str | None:
@@ -136,13 +175,25 @@ def known(error: BaseException) -> str | None:
     Spark wraps what its Python processes raise into texts; the last line that looks like one of
     ours is the reason.
     """
+    from busway.pipeline.doctor import HOW_TO_GET_PACKAGES, PACKAGES
+
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in PACKAGES:
+        return f"{error.name} is not installed. {HOW_TO_GET_PACKAGES}"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename} cannot be used: {error.strerror}."
+    if _is_one(error, "deltalake.exceptions", "DeltaError"):
+        return f"A table of the lake cannot be used: {_first_line(error)}"
+    if _is_one(error, "pyspark.errors", "AnalysisException", "ParseException"):
+        return f"Spark does not take that: {_first_line(error)}"
     from busway.pipeline.capture import CheckpointError
     from busway.pipeline.curate import NothingCapturedError
     from busway.pipeline.export import ExportError
+    from busway.pipeline.java import JavaError
     from busway.pipeline.journal import JournalError
-    from busway.pipeline.lake import ConflictError
+    from busway.pipeline.lake import ConflictError, LakeFolderError
     from busway.pipeline.options import OptionError
     from busway.remote.connection import ConnectionStringError
+    from busway.remote.trust import UntrustedError
 
     ours = (
         CheckpointError,
@@ -150,8 +201,11 @@ def known(error: BaseException) -> str | None:
         ConnectionStringError,
         NothingCapturedError,
         ExportError,
+        JavaError,
         JournalError,
+        LakeFolderError,
         OptionError,
+        UntrustedError,
     )
     if isinstance(error, ours):
         return str(error)
@@ -165,6 +219,17 @@ def known(error: BaseException) -> str | None:
         if colon and module.startswith("busway.") and " " not in module:
             return text
     return None
+
+
+def _first_line(error: BaseException) -> str:
+    """Libraries print their stack behind it."""
+    return str(error).strip().partition("\n")[0]
+
+
+def _is_one(error: BaseException, module: str, *names: str) -> bool:
+    """Whether it is such an error of a library, which need not be loaded for that."""
+    library = sys.modules.get(module)
+    return any(isinstance(error, getattr(library, name, ())) for name in names)
 
 
 def number(option: str, text: str, least: int, most: int) -> int:

@@ -1,8 +1,12 @@
-"""The dead-letter queue of an entity: looked at, and taken from message by message.
+"""The dead-letter queue of an entity: looked at, and moved from message by message.
 
-Looking is a peek: nothing is locked and nothing counts as delivered. Taking is receiving under a
-lock. What is not removed stays locked until the end, so that it does not come again and again, and
-is handed back then without counting as delivered.
+Looking is a peek: nothing is locked and nothing counts as delivered. Moving is receiving under a
+lock, and one transaction that sends a copy and removes the dead letter: both happen or neither,
+whatever breaks (TXN-2). The copy goes by way of the entity itself (TXN-3), so it needs no key of
+the dead letter's partition (P-33), and arrives once (D-27).
+
+What is not moved stays locked until the end, so that it does not come again and again, and is
+handed back then without counting as delivered.
 """
 
 from __future__ import annotations
@@ -15,29 +19,34 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from busway.amqp.codec import decode_value, scan_message
+from busway.amqp.codec import decode_value
 from busway.amqp.events import TransferReceived
-from busway.amqp.performatives import Accepted, Header, Released
+from busway.amqp.link import Link
+from busway.amqp.performatives import (
+    Accepted,
+    Declared,
+    Rejected,
+    Released,
+    TransactionalState,
+)
 from busway.amqp.sections import (
-    APPLICATION_PROPERTIES,
     BODY,
     HEADER,
     MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    SCHEDULED_ENQUEUE_TIME,
     encode_message,
-    read_annotations,
     read_application_properties,
     read_properties,
     walk_sections,
 )
-from busway.amqp.types import Array, Int, Symbol
+from busway.amqp.types import Array, Described, Int, Symbol, ULong
 from busway.broker.dead_letters import DESCRIPTION, REASON
 from busway.broker.journal_properties import text_of as property_text
+from busway.model.errors import TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT
+from busway.model.names import DEAD_LETTER_NODE, SUBSCRIPTIONS_NODE
 from busway.model.partitioning import message_id_text
-from busway.pipeline.line import Line, RefusedError
-from busway.pipeline.messages import ORIGINAL_ID, hashed
-from busway.remote.connection import Pass
+from busway.pipeline.line import BrokenError, Line, RefusedError, text_of
+from busway.pipeline.messages import hashed
+from busway.remote.connection import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +54,18 @@ PEEKED_AT_A_TIME = 500
 TAKEN_AT_A_TIME = 200
 TOKENS_AT_A_TIME = 500
 LOCK_S_LEAST = 1.0
-NODE = "$DeadLetterQueue"
+RENEWED_AFTER = 1 / 3
+"""Of the time that a lock lasts."""
+DEFERRED = 1
+"""What `x-opt-message-state` says of one that waits to be asked for by its number (MSG-1)."""
+
+
+DECLARE, DISCHARGE = ULong(0x31), ULong(0x32)
+NOT_DONE = {TRANSACTION_ROLLBACK.condition, TRANSACTION_TIMEOUT.condition}
+
+
+class RolledBackError(Exception):
+    """The broker did nothing of what it was asked for, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +82,8 @@ class DeadLetter:
     description: str | None
     enqueued_time: datetime
     delivery_count: int
+    state: str
+    """active, or deferred by a receiver of dead letters"""
     application_properties: dict[str, str | None]
     body: bytes
 
@@ -103,6 +125,7 @@ def read_letter(payload: bytes) -> DeadLetter:
         _text(user.get(DESCRIPTION)),
         datetime.fromtimestamp(int(annotations["x-opt-enqueued-time"]) / 1000, UTC),
         delivery_count,
+        "deferred" if annotations.get("x-opt-message-state") == DEFERRED else "active",
         {name: property_text(value) for name, value in user.items()},
         body,
     )
@@ -125,51 +148,61 @@ def new_id(entity: str, letter: DeadLetter) -> str:
     )
 
 
-def copy_of(payload: bytes, message_id: str) -> bytes:
-    """The message as its sender sent it, under another id.
+def top_level(entity: str) -> str:
+    """The queue itself, or the topic of a subscription."""
+    path, node, _ = _split(entity)
+    return path if node else entity
 
-    What brokers have written on it is gone, and with it why it was dead-lettered; the body and the
-    other properties are the same to the byte.
-    """
-    seen = scan_message(payload)
-    properties = read_properties(seen.bare)
-    user = read_application_properties(seen.bare)
-    kept = {name: value for name, value in user.items() if name not in (REASON, DESCRIPTION)}
-    if properties.message_id is not None:
-        kept.setdefault(ORIGINAL_ID, message_id_text(properties.message_id))
-    properties.message_id = message_id
-    # The old moment would end it at once; its time to live begins anew.
-    properties.absolute_expiry_time = properties.creation_time = None
-    annotations = {
-        Symbol(name): value
-        for name, value in read_annotations(seen.annotations).items()
-        if name != SCHEDULED_ENQUEUE_TIME.decode()
-    }
-    front = encode_message(
-        header=None if seen.ttl_ms is None else Header(ttl=seen.ttl_ms),
-        annotations=annotations or None,
-        properties=properties,
-        application_properties=kept or None,
-    )
-    rest = [
-        seen.bare[start:stop]
-        for code, start, _, stop in walk_sections(seen.bare)
-        if code not in (PROPERTIES, APPLICATION_PROPERTIES)
-    ]
-    return b"".join([front, *rest])
+
+def subscription_of(entity: str) -> str | None:
+    _, node, name = _split(entity)
+    return name if node else None
+
+
+def _split(entity: str) -> tuple[str, bool, str]:
+    node = f"/{SUBSCRIPTIONS_NODE}/".lower()
+    place = entity.lower().rfind(node)
+    if place < 0:
+        return entity, False, ""
+    return entity[:place], True, entity[place + len(node) :]
 
 
 class DeadLetterQueue:
-    """One connection to it. Raises `line.RefusedError`, `line.BrokenError` or `OSError`."""
+    """One connection to it, and to where dead letters are moved, if they are.
 
-    def __init__(self, entity: str, allowed: Pass) -> None:
-        self.entity = entity
-        self._line = Line(f"{entity}/{NODE}", allowed)
-        self._link: Any = None
-        self._held: dict[int, Taken] = {}
-        """By delivery id: what is locked for us and not removed."""
+    Raises `line.RefusedError`, `line.BrokenError` or `OSError`.
+    """
+
+    def __init__(self, entity: str, credentials: Credentials, to: str | None = None) -> None:
+        self._address = f"{entity}/{DEAD_LETTER_NODE}"
+        self._line = Line(self._address, credentials.pass_for(entity))
+        self._to = to
+        self._held: dict[int, UUID] = {}
+        """By delivery id: the locks of what was taken and is not moved."""
+        self._at_a_time = TAKEN_AT_A_TIME
         self._lock_s = 0.0
-        self._renewed_at = 0.0
+        self._renewed_at = time.monotonic()
+        if to is None:
+            return
+        try:
+            via = top_level(entity)
+            for each in {via, to}:
+                self._line.show_pass(each, credentials.pass_for(each))
+            self._receiver = self._line.receiver(self._address)
+            self._sender = self._line.sender(via, destination=to)
+            self._coordinator = self._coordinator_of_line()
+        except BaseException:
+            self._line.close()
+            raise
+
+    def _coordinator_of_line(self) -> Link:
+        try:
+            return self._line.coordinator()
+        except RefusedError as error:
+            raise RefusedError(
+                "Dead letters are moved in transactions, so that each is there once, and this "
+                f"namespace has none; the tier Basic has not (TXN-7). The broker says: {error}"
+            ) from error
 
     def peek(self) -> Iterator[DeadLetter]:
         """All of them, in the order of their numbers."""
@@ -183,19 +216,17 @@ class DeadLetterQueue:
             yield from letters
             after = letters[-1].sequence_number + 1
 
+    # --- taking and moving -----------------------------------------------------------------------
+
     def take(self) -> list[Taken]:
         """Some that were not taken yet; none if there are no more."""
-        line = self._line
-        if self._link is None:
-            self._link = line.receiver(f"{self.entity}/{NODE}")
-            self._renewed_at = time.monotonic()
-        link = self._link
+        line, link = self._line, self._receiver
         self._renew_in_time()
-        link.set_credit(TAKEN_AT_A_TIME, drain=True)
+        link.set_credit(self._at_a_time, drain=True)
         line.until(lambda: link.credit == 0)
         arrived, line.arrived = line.arrived, []
         taken = [self._taken(each) for each in arrived]
-        self._held.update((each.delivery_id, each) for each in taken)
+        self._held.update((each.delivery_id, each.token) for each in taken)
         return taken
 
     def _taken(self, event: TransferReceived) -> Taken:
@@ -207,49 +238,93 @@ class DeadLetterQueue:
                 self._lock_s = max(LOCK_S_LEAST, min(self._lock_s or lock_s, lock_s))
         return Taken(event.delivery_id, UUID(bytes_le=event.tag), event.payload, letter)
 
-    def complete(self, taken: Sequence[Taken]) -> set[int]:
-        """Remove them; the delivery ids of those that the broker confirms are gone."""
-        waiting = {each.delivery_id for each in taken}
-        confirmed: set[int] = set()
-        self._link.settle(sorted(waiting), Accepted(), settled=False)
+    def move(self, copies: Sequence[tuple[Taken, bytes]]) -> None:
+        """Send copies of dead letters of one partition and remove those, all of it or nothing.
+
+        Raises `RolledBackError` for nothing; then they are handed back, and come again. A
+        connection that breaks leaves open which of both it was.
+        """
+        self._renew_in_time()
         line = self._line
+        declared = self._coordinate(DECLARE, None)
+        if not isinstance(declared, Declared):
+            raise BrokenError("a transaction was not declared")
+        ids = [taken.delivery_id for taken, _ in copies]
+        tokens = [self._held.pop(each) for each in ids if each in self._held]
+        state = TransactionalState(declared.txn_id, Accepted())
+        self._receiver.settle(ids, state, settled=False)
+        for _, copy in copies:
+            line.until(lambda: self._sender.credit > 0)
+            line.send(self._sender, copy, TransactionalState(declared.txn_id))
+        outcome = self._coordinate(DISCHARGE, declared.txn_id, False)
+        line.settled.clear()
+        if isinstance(outcome, Accepted):
+            return
+        error = outcome.error if isinstance(outcome, Rejected) else None
+        if error is None or error.condition not in NOT_DONE:
+            raise BrokenError(text_of(error))
+        # Each of these was answered for within the transaction: a link has no more to say of them.
+        self._hand_back(tokens)
+        self._at_a_time = max(1, self._at_a_time // 2)  # it may have been too much for their locks
+        raise RolledBackError(text_of(error))
+
+    def _coordinate(self, command: ULong, *fields: object) -> object:
+        """What the coordinator says to a command. Other answers repeat what a discharge tells."""
+        line = self._line
+        line.until(lambda: self._coordinator.credit > 0)
+        line.answers.clear()
+        asked = line.send(self._coordinator, encode_message(body=Described(command, list(fields))))
+        found: list[object] = []
 
         def answered() -> bool:
-            settled, line.settled = line.settled, []
-            for delivery_ids, state in settled:
-                waiting.difference_update(delivery_ids)
-                if isinstance(state, Accepted):
-                    confirmed.update(delivery_ids)
-            return not waiting
+            answers, line.answers = line.answers, []
+            found.extend(state for ids, state in answers if asked in ids)
+            return bool(found)
 
-        if waiting:
-            line.until(answered)
-        for delivery_id in confirmed:
-            self._held.pop(delivery_id, None)
-        return confirmed & {each.delivery_id for each in taken}
+        line.until(answered)
+        return found[0]
+
+    # --- locks -----------------------------------------------------------------------------------
 
     def _renew_in_time(self) -> None:
-        if not self._held or time.monotonic() - self._renewed_at < self._lock_s / 3:
+        if time.monotonic() - self._renewed_at < self._lock_s * RENEWED_AFTER:
             return
         self._renewed_at = time.monotonic()
-        held, self._held = list(self._held.values()), {}
+        held = list(self._held.items())
         for first in range(0, len(held), TOKENS_AT_A_TIME):
-            some = held[first : first + TOKENS_AT_A_TIME]
-            tokens = Array([each.token for each in some], UUID)
+            self._renew(held[first : first + TOKENS_AT_A_TIME])
+
+    def _renew(self, held: Sequence[tuple[int, UUID]]) -> None:
+        """A lock that has run out is forgotten: what it held will come again."""
+        tokens = Array([token for _, token in held], UUID)
+        try:
+            self._line.ask("renew-lock", {"lock-tokens": tokens})
+        except RefusedError as error:
+            if len(held) == 1:
+                log.info("a lock has run out: %s", error)
+                self._held.pop(held[0][0], None)
+                return
+            middle = len(held) // 2
+            self._renew(held[:middle])
+            self._renew(held[middle:])
+
+    def _hand_back(self, tokens: Sequence[UUID]) -> None:
+        """Without counting as delivered (DLV-1). Locks that have run out have done so already."""
+        for token in tokens:
+            asked = {"lock-tokens": Array([token], UUID), "disposition-status": "released"}
             try:
-                self._line.ask("renew-lock", {"lock-tokens": tokens})
-                self._held.update((each.delivery_id, each) for each in some)
+                self._line.ask("update-disposition", asked)
             except RefusedError as error:
-                log.info("locks that have run out: %s", error)  # they will come again
+                log.info("not handed back: %s", error)
 
     def close(self) -> None:
         """Hand back what is held, and leave."""
         try:
-            if self._link is not None and self._held:
-                self._link.settle(sorted(self._held), Released())
+            if self._held:
+                self._receiver.settle(sorted(self._held), Released())
                 self._line.write()
         except OSError as problem:
-            # The broker hands them back when it sees that the connection is gone.
+            # The broker hands them back when their locks run out.
             log.debug("left without a word: %s", problem)
         finally:
             self._line.close()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from busway.pipeline.lake import Lake
-from busway.pipeline.tables import BY_NAME
+from busway.pipeline.lake import Lake, Table
+from busway.pipeline.tables import BY_NAME, table_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,17 +30,27 @@ class Exported:
     folder: str
 
 
+def check(lake: Lake, name: str, folder: Path) -> Table:
+    """The table, if it can be exported there. Raises `ExportError`."""
+    chosen = table_named(name)
+    if chosen is None:
+        raise ExportError(f"There is no table '{name}'. There are: {', '.join(BY_NAME)}.")
+    table = lake.table(chosen.layout())
+    if not table.exists():
+        raise ExportError(
+            f"The lake {lake.folder} has no table '{name}' yet. 'busway pipeline capture' makes "
+            "'events', and 'busway pipeline curate' makes the others of that."
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise ExportError(f"{folder} is there and not empty. Name another folder.")
+    return table
+
+
 def export(
     spark: SparkSession, lake: Lake, name: str, folder: Path, where: str | None = None
 ) -> Exported:
     """The rows of a table that an SQL condition is true for; all of them for None."""
-    if name not in BY_NAME:
-        raise ExportError(f"There is no table '{name}'. There are: {', '.join(BY_NAME)}.")
-    table = lake.table(BY_NAME[name].layout())
-    if not table.exists():
-        raise ExportError(f"The lake {lake.folder} has no table '{name}' yet.")
-    if folder.exists() and any(folder.iterdir()):
-        raise ExportError(f"{folder} is there and not empty. Name another folder.")
+    table = check(lake, name, folder)
     version = table.delta().version()
     rows = table.frame(spark, version)
     if where is not None:

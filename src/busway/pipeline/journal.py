@@ -11,7 +11,6 @@ import http.client
 import json
 import logging
 import random
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from urllib.parse import quote, urlencode
 
 from busway.pipeline.offsets import Offset, Span
 from busway.remote.connection import Pass
+from busway.remote.trust import dial
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,17 +55,21 @@ class GapError(JournalError):
         self.earliest = earliest
 
 
+class NotFoundError(JournalError):
+    """There is no such entity."""
+
+
 class NotCapturedError(JournalError):
     """The entity is there, and has no journal."""
 
 
 class EpochError(JournalError):
-    """The entity was deleted and made again: old offsets mean nothing in the new one."""
+    """The entity was migrated, or deleted and made again: offsets of the old mean nothing now."""
 
     def __init__(self, entity: str, asked: str, epoch: str) -> None:
         super().__init__(
-            f"'{entity}' was deleted and created again since this reader started (epoch {asked}, "
-            f"now {epoch}). Its old journal is gone. Start with a new checkpoint."
+            f"'{entity}' was migrated, or deleted and created again, since this reader started "
+            f"(epoch {asked}, now {epoch}). Its old journal is gone. Start with a new checkpoint."
         )
         self.epoch = epoch
 
@@ -95,6 +99,15 @@ class Heads:
     @property
     def latest(self) -> Offset:
         return Offset(self.epoch, {each.partition: each.next for each in self.partitions})
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A reader with a hold."""
+
+    name: str
+    lag_rows: int
+    """How many events it has still to read."""
 
 
 class Journal:
@@ -146,10 +159,17 @@ class Journal:
     def at(self, when: datetime) -> Offset:
         return Offset.from_dict(self._json("GET", "/at", {"time": when.isoformat()}))
 
-    def hold(self, consumer: str, offset: Offset, expires_s: int) -> None:
-        """Keep what is at and after this offset, up to the broker's cap."""
+    def hold(self, consumer: str, offset: Offset, expires_s: int | None = None) -> None:
+        """Keep what is at and after this offset, up to the broker's cap; as long as the broker
+        lets holds last, if it is not said."""
         body = {"offset": offset.to_dict(), "expires_s": expires_s}
         self._json("PUT", f"/consumers/{quote(consumer, safe='')}", body=body)
+
+    def consumers(self) -> list[Consumer]:
+        """Who follows it, by their holds."""
+        return [
+            Consumer(each["name"], each["lag_rows"]) for each in self._json("GET", "/consumers")
+        ]
 
     def release(self, consumer: str) -> None:
         """And no longer."""
@@ -208,13 +228,11 @@ class Journal:
         path: str,
         query: Mapping[str, Any] | None = None,
         body: object = None,
-    ) -> dict[str, Any]:
+    ) -> Any:
         until, pause_s = time.monotonic() + self._patience_s, FIRST_PAUSE_S
         while True:
             try:
-                answer = json.loads(self._request(method, path, query, body).read())
-                assert isinstance(answer, dict)
-                return answer
+                return json.loads(self._request(method, path, query, body).read())
             except (OSError, http.client.HTTPException) as problem:
                 self.close()
                 pause_s = self._pause(problem, until, pause_s)
@@ -241,18 +259,7 @@ class Journal:
 
     def _open(self) -> http.client.HTTPConnection:
         if self._connection is None:
-            endpoint = self._allowed.endpoint
-            if endpoint.tls:
-                self._connection = http.client.HTTPSConnection(
-                    endpoint.host,
-                    endpoint.port,
-                    timeout=REQUEST_WAIT_S,
-                    context=ssl.create_default_context(),
-                )
-            else:
-                self._connection = http.client.HTTPConnection(
-                    endpoint.host, endpoint.port, timeout=REQUEST_WAIT_S
-                )
+            self._connection = dial(self._allowed.endpoint, REQUEST_WAIT_S)
         return self._connection
 
     def _error(self, status: int, body: bytes) -> Exception:
@@ -266,10 +273,16 @@ class Journal:
                 return GapError(self.entity, partition, asked, earliest)
             case {"error": "epoch", "asked": asked, "epoch": epoch}:
                 return EpochError(self.entity, asked, epoch)
+            case {"error": "not-found"}:
+                return NotFoundError(
+                    f"There is no queue, topic or subscription '{self.entity}' at "
+                    f"{self._allowed.endpoint}."
+                )
             case {"error": "not-captured"}:
                 return NotCapturedError(
                     f"'{self.entity}' is not captured, so it has no journal. Switch it on with "
-                    "'busway pipeline capture', or 'capture = true' in the broker's configuration."
+                    f"'busway capture {self.entity} on', or 'capture = true' in the broker's "
+                    "configuration."
                 )
             case _ if status in BUSY:
                 return ConnectionError(detail or f"the broker answered {status}")

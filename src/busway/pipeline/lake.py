@@ -6,13 +6,15 @@ batch it was. So a batch is there once however often it is tried: a second attem
 mark and does nothing. Files of an attempt that died before its commit belong to no version;
 `vacuum` removes them.
 
-Nothing is listed or renamed, so that a folder can be a path of this machine or of an object store
-(only the first is tested).
+A lake is a folder of this machine, or one that all machines of a cluster see under the same path.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import url2pathname
 
 from busway.pipeline.lake_files import ADDED_FILE, AddedFile, FileWriter
 
@@ -29,8 +32,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_PATTERN = re.compile(r"[*?\[\]{}]")
+"""What Spark takes for more than itself in a path."""
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+
+
 class ConflictError(Exception):
     """Two jobs wanted to change the same rows."""
+
+
+class LakeFolderError(Exception):
+    """A lake cannot be there, and where it can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +63,39 @@ class Table:
     def __init__(self, folder: str, layout: TableLayout) -> None:
         self.folder = folder
         self.layout = layout
+        self._uri = Path(folder).as_uri()
+        """What Delta takes; it would undo escapes that are none in a plain path."""
 
     # --- reading ---------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         from deltalake import DeltaTable
 
-        return DeltaTable.is_deltatable(self.folder)
+        return DeltaTable.is_deltatable(self._uri)
 
     def delta(self) -> DeltaTable:
         """The newest version."""
         from deltalake import DeltaTable
 
-        return DeltaTable(self.folder)
+        return DeltaTable(self._uri)
 
     def frame(self, spark: SparkSession, version: int | None = None) -> DataFrame:
         """The rows of a version, for Spark. The log says which files there are; nobody lists."""
+        import pyarrow as pa
         from deltalake import DeltaTable
 
         if not self.exists():
             return spark.createDataFrame([], schema=self._spark_schema())
-        return self.frame_of(spark, DeltaTable(self.folder, version=version).file_uris())
+        actions = pa.table(DeltaTable(self._uri, version=version).get_add_actions())
+        names = actions["path"].to_pylist()
+        return self.frame_of(spark, [f"{self.folder}/{name}" for name in names])
 
     def frame_of(self, spark: SparkSession, files: Sequence[str]) -> DataFrame:
         """The rows of some files of the table."""
         if not files:
             return spark.createDataFrame([], schema=self._spark_schema())
         reader = spark.read.schema(self._spark_schema()).option("basePath", self.folder)
-        return reader.parquet(*files)
+        return reader.parquet(*(_PATTERN.sub(r"\\\g<0>", file) for file in files))
 
     def last_version_of(self, app_id: str) -> int | None:
         """The newest batch that this application has appended."""
@@ -152,7 +169,7 @@ class Table:
         layout = self.layout
         if not self.exists():
             DeltaTable.create(
-                self.folder,
+                self._uri,
                 layout.schema,
                 mode="ignore",
                 partition_by=list(layout.partition_by),
@@ -235,9 +252,41 @@ class Table:
 
 
 class Lake:
+    """Raises `LakeFolderError` for what is no folder."""
+
     def __init__(self, folder: str | Path) -> None:
-        text = str(folder)
-        self.folder = text if "://" in text else str(Path(text).absolute())
+        self.folder = str(_local(str(folder)).absolute())
+        if found := _ESCAPE.search(self.folder):
+            raise LakeFolderError(
+                f"A lake cannot be in '{self.folder}': Delta takes '{found[0]}' in a path for "
+                "another character. Choose a folder with another name."
+            )
+
+    def check_writable(self) -> None:
+        """Raises `OSError` if nothing can be written there. The folder need not be there yet."""
+        place = Path(self.folder)
+        while not place.exists():
+            place = place.parent
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
 
     def table(self, layout: TableLayout) -> Table:
         return Table(f"{self.folder}/{layout.name}", layout)
+
+
+def _local(text: str) -> Path:
+    """A path, or a URL of one."""
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme.lower() == "file":
+        path = url2pathname(rest.removeprefix("//").removeprefix("localhost"))
+        if path.startswith("/"):
+            return Path(path)
+        raise LakeFolderError(f"'{text}' is no folder of this machine. Write file:///srv/lake.")
+    if "://" in text:
+        raise LakeFolderError(
+            f"A lake is a folder, and '{text}' is in {scheme}: object stores are not supported. "
+            "Mount it, or capture into a folder and copy its tables from there."
+        )
+    return Path(text)

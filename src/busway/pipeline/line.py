@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from itertools import count
@@ -28,21 +27,32 @@ from busway.amqp.events import (
     TransferReceived,
 )
 from busway.amqp.link import Link, LinkRole
-from busway.amqp.performatives import Accepted, Error, Properties, Source, Target
+from busway.amqp.performatives import (
+    Accepted,
+    Coordinator,
+    DeliveryState,
+    Error,
+    Properties,
+    Source,
+    Target,
+)
 from busway.amqp.sections import (
     AMQP_VALUE,
     encode_message,
     read_application_properties,
     walk_sections,
 )
+from busway.amqp.types import Symbol
 from busway.model.errors import SERVER_BUSY_CONDITION, TIMEOUT
 from busway.remote.connection import Pass
+from busway.remote.trust import trust
 
 log = logging.getLogger(__name__)
 
 ANSWER_WAIT_S = 60.0
 READ_BYTES = 256 * 1024
 TOKEN_TYPE = "servicebus.windows.net:sastoken"
+TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
 RETRYABLE = {SERVER_BUSY_CONDITION, TIMEOUT.condition, "amqp:link:detach-forced"}
 OK_STATUSES = (200, 202)
 NOTHING_STATUS = 204
@@ -77,8 +87,8 @@ class Line:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.tls:
-                context = ssl.create_default_context()
-                self._socket = context.wrap_socket(self._socket, server_hostname=endpoint.host)
+                with trust(endpoint) as context:
+                    self._socket = context.wrap_socket(self._socket, server_hostname=endpoint.host)
             self._name = f"busway-pipeline-{uuid4()}"
             self._engine = Connection(
                 ConnectionSettings(container_id=self._name, hostname=endpoint.host),
@@ -86,17 +96,30 @@ class Line:
             )
             self._engine.open()
             self._session = self._engine.begin()
-            self._show_pass(entity, allowed)
+            self.show_pass(entity, allowed)
         except BaseException:
             self._socket.close()
             raise
 
     # --- links -----------------------------------------------------------------------------------
 
-    def sender(self, address: str) -> Link:
-        """A link to send on, with credit."""
+    def sender(self, address: str, *, destination: str | None = None) -> Link:
+        """A link to send on, with credit; to another entity by way of this one, if that is said."""
         link = self._session.attach(
-            self._name, LinkRole.SENDER, source=Source(self._name), target=Target(address)
+            self._name,
+            LinkRole.SENDER,
+            source=Source(self._name),
+            target=Target(address),
+            properties=None if destination is None else {TRANSFER_DESTINATION: destination},
+        )
+        self.until(lambda: link.name in self._attached and link.credit > 0)
+        return link
+
+    def coordinator(self) -> Link:
+        """A link that transactions are declared and discharged on (amqp.md 14)."""
+        name = f"{self._name}-coordinator"
+        link = self._session.attach(
+            name, LinkRole.SENDER, source=Source(name), target=Coordinator()
         )
         self.until(lambda: link.name in self._attached and link.credit > 0)
         return link
@@ -114,8 +137,8 @@ class Line:
         self.until(lambda: link.name in self._attached)
         return link
 
-    def send(self, link: Link, message: bytes) -> int:
-        return link.send(message, next(self._tags).to_bytes(8, "big"))
+    def send(self, link: Link, message: bytes, state: DeliveryState | None = None) -> int:
+        return link.send(message, next(self._tags).to_bytes(8, "big"), state=state)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -142,8 +165,8 @@ class Line:
                 return answer if isinstance(answer, dict) else {}
         return {}
 
-    def _show_pass(self, entity: str, allowed: Pass) -> None:
-        """Put the token where brokers look for it (amqp.md 5)."""
+    def show_pass(self, entity: str, allowed: Pass) -> None:
+        """Put a token where brokers look for it (amqp.md 5): the first one, or one for more."""
         payload = self._request(
             "$cbs",
             encode_message(

@@ -32,8 +32,6 @@ from busway.broker.journal_properties import AMQP_NAMES, EPOCH
 
 BODY_TYPES = ("data", "string", "binary", "value", "sequence")
 TTL_MAX_MS = 0xFFFFFFFF
-ORIGINAL_ID = "busway-original-message-id"
-"""The application property of a copy that says which message it is a copy of."""
 MILLISECOND = timedelta(milliseconds=1)
 _CLASSES = {name: cls for cls, name in AMQP_NAMES.items()}
 _DECIMALS = ("decimal32", "decimal64", "decimal128")
@@ -61,7 +59,7 @@ def encode(row: Mapping[str, Any]) -> bytes:
         )
     except (ValueError, ProtocolError) as error:
         raise MessageError(f"A value cannot be written in AMQP: {error}.") from error
-    return sections + _body(row.get("body"), row.get("body_type"))
+    return sections + body_section(row.get("body"), row.get("body_type"))
 
 
 def _header(time_to_live: Any) -> Header | None:
@@ -148,7 +146,7 @@ def _value(kind: str, value: Any) -> Any:
 # --- body ----------------------------------------------------------------------------------------
 
 
-def _body(body: bytes | str | None, body_type: str | None) -> bytes:
+def body_section(body: bytes | str | None, body_type: str | None) -> bytes:
     if body is None and body_type is None:
         return b""
     content = body.encode() if isinstance(body, str) else body or b""

@@ -1,60 +1,49 @@
-"""The job `migrate`: a queue becomes partitioned, or conventional again, and Spark is the judge.
+"""The job `migrate`: a queue or topic becomes partitioned, or conventional again, and Spark is the
+judge.
 
 The server moves the messages (`broker/moving.py`); this job asks for it, looks on, and then reads
 the journals of both sides: every message that left one must have arrived in the other, the same in
-each byte and in the same order within its session. Only then does the new queue take the name. Each
+each byte and in the same order within its session; at a topic, in each subscription. Only then does
+the new one take the name, and not before captures of the old journal have read it to its end. Each
 step may be asked for again, so a job that was killed is run again and goes on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from busway.pipeline.journal import Journal, JournalError, NotCapturedError
+from busway.pipeline.move_judge import ARRIVED, LEFT, READ, Verified, judged, numbers, paired
 from busway.remote.connection import Credentials, Pass
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LOOK_S = 0.5
 HOLD = "migrate"
 HOLD_LIFE_S = 24 * 3600
-SHOWN = 20
-"""Differences and numbers that a person is shown; programs get all numbers."""
-COMPARED = {
-    "sub_queue": "lies elsewhere",
-    "state": "is in another state",
-    "session_id": "is in another session",
-    "message_id": "has another message id",
-    "delivery_count": "has another delivery count",
-    "typed_properties": "has other properties",
-    "content": "has other bytes",
-}
-READ = (
-    "partition",
-    "event",
-    "sub_queue",
-    "sequence_number",
-    "related_sequence_number",
-    "dead_letter_reason",
-    "message_id",
-    "session_id",
-    "delivery_count",
-    "typed_properties",
-    "raw",
-)
+CAPTURE_PATIENCE_S = 60.0
+"""For captures that are running: they read what there is every few seconds."""
 
 
 class MigrationError(JournalError):
-    """Why a queue is not migrated, and what to do."""
+    """Why something is not migrated, and what to do."""
 
 
 class NotTheSameError(MigrationError):
     """What arrived is not what left: nothing is switched."""
+
+
+class Part(NamedTuple):
+    """What has a journal of its own, and its twin: a queue; a topic, and each subscription."""
+
+    entity: str
+    twin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +58,7 @@ class Progress:
     moved: Mapping[str, int]
     locked: int
     problems: tuple[str, ...]
+    parts: tuple[Part, ...]
 
     @property
     def left_total(self) -> int:
@@ -80,7 +70,7 @@ class Progress:
 
 
 class Migrations(Journal):
-    """Requests about the migration of one queue: as patient as a reader of journals is."""
+    """Requests about one migration: as patient as a reader of journals is."""
 
     def __init__(self, entity: str, allowed: Pass) -> None:
         super().__init__(entity, allowed)
@@ -100,16 +90,13 @@ class Migrations(Journal):
     def call_off(self) -> Progress:
         return _progress(self._json("DELETE", self._path))
 
-
-@dataclass(slots=True)
-class Verified:
-    messages: int = 0
-    sessions: int = 0
-    states: dict[str, int] = field(default_factory=dict)
-    """How many messages of each state, and how many dead letters."""
-    deferred: list[dict[str, Any]] = field(default_factory=list)
-    """The numbers that deferred messages had and have: who keeps them needs the new ones."""
-    differences: list[str] = field(default_factory=list)
+    def _error(self, status: int, body: bytes) -> Exception:
+        if status == 401:
+            return MigrationError(
+                f"The broker at {self._allowed.endpoint} does not let this key migrate "
+                f"'{self.entity}'. It needs the right to manage the namespace."
+            )
+        return super()._error(status, body)
 
 
 @dataclass(slots=True)
@@ -117,7 +104,7 @@ class Migrated:
     entity: str
     partitioned: bool
     outcome: str
-    """`planned`, `already`, or `migrated`."""
+    """`planned`, `already` or `migrated`; `called_off`, or `not_migrated`: nothing to call off."""
     there: dict[str, int] = field(default_factory=dict)
     verified: Verified | None = None
     numbers: str | None = None
@@ -127,15 +114,15 @@ class Migrated:
 
 
 class Migrate:
-    """One queue. `spark` is asked for when there is something to verify, and not before."""
+    """One queue or topic. `spark` is asked for when there is something to verify, not before."""
 
     def __init__(
         self,
         credentials: Credentials,
         entity: str,
         *,
-        partitioned: bool,
         spark: Callable[[], SparkSession],
+        partitioned: bool = False,
         source_options: Mapping[str, str] | None = None,
         lake: str | None = None,
         say: Callable[[str], None] = lambda text: None,
@@ -148,6 +135,7 @@ class Migrate:
         self._lake = lake
         self._say = say
         self._server = Migrations(entity, credentials.pass_for(""))
+        self._told: tuple[str, ...] = ()
 
     def plan(self) -> Migrated:
         """What would be moved; changes nothing."""
@@ -170,19 +158,19 @@ class Migrate:
         began_s = time.monotonic()
         planned.verified = self._verify(found, planned)
         planned.verifying_s = round(time.monotonic() - began_s, 1)
-        self._say(f"verified in {planned.verifying_s} s; the new queue takes the name")
+        self._say(f"verified in {planned.verifying_s} s")
+        self._until_captured(found)
+        self._say("the new one takes the name")
         self._server.switch()
-        with Journal(found.entity, self._credentials.pass_for(found.entity)) as journal:
-            journal.release(HOLD)
+        self._let_go(found)
         planned.outcome = "migrated"
         planned.there = dict(found.moved)
         return planned
 
     def _hold(self, found: Progress) -> None:
         """The journals are kept until they have been compared, also where little is kept."""
-        assert found.twin is not None
-        for entity in (found.entity, found.twin):
-            with Journal(entity, self._credentials.pass_for(entity)) as journal:
+        for entity in (path for part in found.parts for path in (part.entity, part.twin)):
+            with self._journal(entity) as journal:
                 try:
                     journal.hold(HOLD, journal.heads().earliest, HOLD_LIFE_S)
                 except NotCapturedError as error:
@@ -192,16 +180,17 @@ class Migrate:
                         f"/$busway/migrations/{found.entity}/switch, once its phase is 'moved'."
                     ) from error
 
+    def _let_go(self, found: Progress) -> None:
+        for part in found.parts:
+            with self._journal(part.entity) as journal:
+                journal.release(HOLD)
+
+    def _journal(self, entity: str) -> Journal:
+        return Journal(entity, self._credentials.pass_for(entity))
+
     def _until_moved(self) -> Progress:
-        told: tuple[int, int, tuple[str, ...]] | None = None
         while (found := self._server.progress()).phase == "moving":
-            now = (found.left_total, found.locked, found.problems)
-            if now != told:
-                told = now
-                waiting = f", {found.locked:,} of them locked" if found.locked else ""
-                self._say(f"{found.moved_total:,} moved, {found.left_total:,} left{waiting}")
-                for problem in found.problems:
-                    self._say(problem)
+            self._tell(found)
             time.sleep(LOOK_S)
         if found.phase != "moved":
             raise MigrationError(
@@ -209,20 +198,65 @@ class Migrate:
             )
         return found
 
+    def _tell(self, found: Progress) -> None:
+        """Where it is, if that is news."""
+        waiting = f", {found.locked:,} locked" if found.locked else ""
+        told = (
+            f"{found.phase}: {found.left_total:,} in '{found.entity}', {found.moved_total:,} in "
+            f"{found.twin}{waiting}",
+            *found.problems,
+        )
+        if told != self._told:
+            self._told = told
+            for line in told:
+                self._say(line)
+
+    def _until_captured(self, found: Progress) -> None:
+        """The old journals go with the switch: whoever follows them has to be at their end."""
+        until = time.monotonic() + CAPTURE_PATIENCE_S
+        while behind := [each for part in found.parts for each in self._behind(part.entity)]:
+            if time.monotonic() > until:
+                raise MigrationError(
+                    f"Everything is moved and verified, but the journal of '{found.entity}' goes "
+                    "with the switch, and not everybody has read it to its end:\n"
+                    + "\n".join(f"  {each}" for each in behind)
+                    + "\nRun 'busway pipeline capture --once' with the same --entity and --lake, "
+                    "and then this command again: it goes on from here. Whoever does not need the "
+                    "rest is let go with DELETE /{entity}/$journal/consumers/{name}."
+                )
+            self._say(f"waiting for {len(behind)} readers of the old journal")
+            time.sleep(LOOK_S)
+
+    def _behind(self, entity: str) -> list[str]:
+        with self._journal(entity) as journal:
+            return [
+                f"{each.name} has {each.lag_rows:,} events of '{entity}' to read"
+                for each in journal.consumers()
+                if each.name != HOLD and each.lag_rows > 0
+            ]
+
+    # --- calling it off --------------------------------------------------------------------------
+
+    def call_off(self) -> Migrated:
+        """Until the entity serves again as it was; what has gone there comes back first."""
+        before = self._server.progress()
+        if before.phase == "none":
+            return Migrated(before.entity, before.partitioned, "not_migrated", dict(before.left))
+        while (found := self._server.call_off()).phase != "none":
+            self._tell(found)
+            time.sleep(LOOK_S)
+        self._let_go(before)
+        return Migrated(found.entity, found.partitioned, "called_off", dict(found.left))
+
     # --- verifying -------------------------------------------------------------------------------
 
     def _verify(self, found: Progress, planned: Migrated) -> Verified:
-        assert found.twin is not None
-        pairs = paired(self._events(found.entity), self._events(found.twin)).cache()
+        parts = [part for part in found.parts if self._is_told_of(part)]
+        if not parts:
+            return _checked(found, Verified())
+        pairs = self._pairs(parts).cache()
         try:
-            verified = judged(pairs)
-            if verified.messages != found.moved_total:
-                verified.differences.append(
-                    f"The journals tell of {verified.messages:,} messages, and the new queue holds "
-                    f"{found.moved_total:,}."
-                )
-            if verified.differences:
-                raise NotTheSameError(_told(found, verified.differences))
+            verified = _checked(found, judged(pairs))
             if self._lake is not None:
                 planned.numbers = f"{self._lake}/migrations/{found.twin}"
                 numbers(pairs).write.mode("overwrite").parquet(planned.numbers)
@@ -230,121 +264,48 @@ class Migrate:
         finally:
             pairs.unpersist()
 
-    def _events(self, entity: str) -> DataFrame:
+    def _is_told_of(self, part: Part) -> bool:
+        """Most subscriptions of a large topic may be empty, and Spark takes a second for each."""
+        for entity in part:
+            with self._journal(entity) as journal:
+                if any(each.next for each in journal.heads().partitions):
+                    return True
+        return False
+
+    def _pairs(self, parts: Sequence[Part]) -> DataFrame:
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as f
+
+        left, arrived = [], []
+        for part in parts:
+            name = f.lit(part.entity).alias("part")
+            went = f.col("destination") == part.twin  # and not to that of an earlier migration
+            left.append(self._events(part.entity, LEFT).where(went).select("*", name))
+            arrived.append(self._events(part.twin, ARRIVED).select("*", name))
+        return paired(reduce(DataFrame.unionAll, left), reduce(DataFrame.unionAll, arrived))
+
+    def _events(self, entity: str, events: Sequence[str]) -> DataFrame:
         options = {
             **self._source_options,
             "entity": entity,
             "columns": ",".join(READ),
+            "events": ",".join(events),
             "includeRaw": "true",
         }
         return self._spark().read.format("busway").options(**options).load()
 
 
-def paired(source: DataFrame, twin: DataFrame) -> DataFrame:
-    """One row for each message that left or arrived: what it was, and what it is."""
-    from pyspark.sql import functions as f
-
-    left = source.where(f.col("event") == "moved").select(
-        f.col("sequence_number").alias("number"),
-        f.col("partition").alias("from_partition"),
-        f.col("dead_letter_reason").alias("was_state"),
-        *_facts("was"),
-    )
-    deferred = twin.where(f.col("event") == "deferred").select("sequence_number").distinct()
-    arrived = twin.where(
-        f.col("event").isin("enqueued", "scheduled") & (f.col("dead_letter_reason") == "Migrated")
-    )
-    is_deferred = f.col("deferred").isNotNull()
-    arrived = arrived.join(
-        deferred.withColumn("deferred", f.lit(True)), "sequence_number", "left"
-    ).select(
-        f.col("related_sequence_number").alias("number"),
-        f.col("sequence_number").alias("new_number"),
-        f.col("partition").alias("to_partition"),
-        f.when(f.col("event") == "scheduled", "scheduled")
-        .when(is_deferred, "deferred")
-        .otherwise("active")
-        .alias("is_state"),
-        *_facts("is"),
-    )
-    return left.join(arrived, "number", "full_outer")
-
-
-def _facts(prefix: str) -> list[Column]:
-    from pyspark.sql import functions as f
-
-    named = {name: f.col(name) for name in COMPARED if name not in ("state", "content")}
-    named["content"] = f.sha2(f.col("raw"), 256)
-    return [column.alias(f"{prefix}_{name}") for name, column in named.items()]
-
-
-def judged(pairs: DataFrame) -> Verified:
-    """Counts, and every way in which the two sides differ."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    lost, added = f.col("new_number").isNull(), f.col("from_partition").isNull()
-    problem = f.when(lost, "did not arrive").when(added, "was not in the source")
-    for name, words in COMPARED.items():
-        same = f.col(f"was_{name}").eqNullSafe(f.col(f"is_{name}"))
-        problem = problem.when(~same, words)
-    # A number is a source's own, so a second arrival of one is a second row.
-    by_number = Window.partitionBy("number")
-    problem = problem.when(f.count("*").over(by_number) > 1, "arrived twice")
-    in_order = Window.partitionBy(*ways(pairs)).orderBy("number")
-    overtaken = f.lag("new_number").over(in_order) > f.col("new_number")
-    problem = problem.when(overtaken, "has been overtaken")
-    found = pairs.withColumn("problem", problem).cache()
-    try:
-        place = f.when(f.col("was_sub_queue") == "main", f.col("was_state")).otherwise(
-            f.col("was_sub_queue")
+def _checked(found: Progress, verified: Verified) -> Verified:
+    """Raises if there are differences, or the journals do not tell of all that is there."""
+    differences = list(verified.differences)
+    if verified.messages != found.moved_total:
+        differences.append(
+            f"The journals tell of {verified.messages:,} messages, and {found.twin} holds "
+            f"{found.moved_total:,}."
         )
-        states = {row[0]: row[1] for row in found.groupBy(place).count().collect()}
-        bad = found.where(f.col("problem").isNotNull()).orderBy("number").limit(SHOWN).collect()
-        deferred = (
-            found.where(f.col("was_state") == "deferred")
-            .orderBy("number")
-            .select("number", "new_number", "was_session_id")
-            .collect()
-        )
-        sessions = found.select("was_session_id").where("was_session_id is not null")
-        return Verified(
-            sum(states.values()),
-            sessions.distinct().count(),
-            {str(name): count for name, count in states.items()},
-            [
-                {"was": row.number, "is": row.new_number, "session_id": row.was_session_id}
-                for row in deferred
-            ],
-            [f"Message {row.number} {row.problem}." for row in bad],
-        )
-    finally:
-        found.unpersist()
-
-
-def ways(pairs: DataFrame) -> list[Column]:
-    """Within these the order is promised: a session, or what one partition gave to another."""
-    from pyspark.sql import functions as f
-
-    session = f.col("was_session_id")
-    return [
-        f.col("was_sub_queue"),
-        session,
-        f.when(session.isNull(), f.col("from_partition")),
-        f.when(session.isNull(), f.col("to_partition")),
-    ]
-
-
-def numbers(pairs: DataFrame) -> DataFrame:
-    """For who has kept numbers: each message's old and new one."""
-    return pairs.selectExpr(
-        "number as old_sequence_number",
-        "new_number as new_sequence_number",
-        "was_sub_queue as sub_queue",
-        "was_state as state",
-        "was_session_id as session_id",
-        "was_message_id as message_id",
-    )
+    if differences:
+        raise NotTheSameError(_told(found, differences))
+    return verified
 
 
 def _told(found: Progress, differences: list[str]) -> str:
@@ -365,4 +326,5 @@ def _progress(told: Mapping[str, Any]) -> Progress:
         told["moved"],
         told["locked"],
         tuple(told["problems"]),
+        tuple(Part(each["entity"], each["twin"]) for each in told["parts"]),
     )

@@ -1,11 +1,12 @@
 """Replay: messages of the lake are sent again, each once, in the order that they had.
 
-First a plan is written: the messages to the letter, each with an id of its own that is made of the
-plan's name and the message's place in its queue. Then chunk after chunk is sent, and the lake notes
-when one is begun and when all of it is acknowledged. A run that is killed is run again under the
-name of its plan, and goes on there. Of the chunk that was on its way nobody knows how much arrived;
-it is sent again under the same ids, and a target that detects duplicates drops what it has. That
-holds as long as it remembers them: after that, going on is for the user to decide.
+First a plan is written: which messages, by their places in the table `events`, each with an id of
+its own that is made of the plan's name and the message's place in its queue. Then chunk after chunk
+is sent, and the lake notes when one is begun and when all of it is acknowledged. A run that is
+killed is run again under the name of its plan, and goes on there. Of the chunk that was on its way
+nobody knows how much arrived; it is sent again under the same ids, and a target that detects
+duplicates drops what it has. That holds as long as it remembers them: after that, going on is for
+the user to decide.
 
 The messages of a session are in one task and in order, and a chunk begins when the one before has
 arrived: so a session keeps its order.
@@ -14,20 +15,18 @@ arrived: so a session keeps its order.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from busway.broker.journal_columns import UNDECODABLE
 from busway.model.names import SUBSCRIPTIONS_NODE
-from busway.pipeline import silver, target
+from busway.pipeline import replay_messages, silver, target
 from busway.pipeline.curate import NothingCapturedError
 from busway.pipeline.lake import Lake, Table
-from busway.pipeline.messages import ORIGINAL_ID
 from busway.pipeline.options import write_options
-from busway.pipeline.replay_tables import PLANS, PROGRESS, messages_of
+from busway.pipeline.replay_tables import PLAN_NAME, PLANS, PROGRESS, messages_of
 from busway.pipeline.tables import EVENTS, MESSAGES
 
 if TYPE_CHECKING:
@@ -35,12 +34,10 @@ if TYPE_CHECKING:
 
 CHUNK = 10_000
 IDENTITY = ("epoch", "partition", "sequence_number")
-SENT_COLUMNS = ("message_id", "session_id", "partition_key", "correlation_id", "subject",
-                "content_type", "reply_to", "reply_to_session_id", "to", "typed_properties", "body",
-                "body_type")  # fmt: skip
+PLACE = ("epoch", "partition", "journal_offset")
 WENT_ON = ("renumbered", "moved")
-"""States of messages that are in the lake a second time, under another number."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""States of messages that are in the lake a second time, under another number; `moved` is in lakes
+of older versions only."""
 SAFE_PART = 0.9
 """Of the target's window for duplicates: the rest is for sending the chunk."""
 SENDING, SENT = "sending", "sent"
@@ -112,8 +109,9 @@ class Replay:
         sink_options: Mapping[str, str] | None = None,
         chunk_size: int = CHUNK,
         accept_duplicates: bool = False,
+        keep_ids: bool = False,
     ) -> None:
-        if not NAME.fullmatch(plan):
+        if not PLAN_NAME.fullmatch(plan):
             raise ReplayError(
                 f"'{plan}' is no name for a plan: letters, digits, '-' and '_', up to 100."
             )
@@ -121,6 +119,7 @@ class Replay:
         self._lake = lake
         self._selection = selection
         self._accept_duplicates = accept_duplicates
+        self._keep_ids = keep_ids
         self._sink_options = {
             **(sink_options or {}),
             "entity": to,
@@ -227,7 +226,7 @@ class Replay:
         if not kept:
             return None
         (row,) = kept
-        if (row["target"], row["selection"]) != (self.target, self._selection.text()):
+        if (row["target"], row["selection"]) != (self.target, self._told()):
             raise ReplayError(
                 f"There is a plan '{self.plan_name}' already, of {row['planned_at']:%Y-%m-%d %H:%M}"
                 f": {row['selection']} to '{row['target']}'. Say the same to go on with it, or give"
@@ -235,12 +234,16 @@ class Replay:
             )
         return row
 
+    def _told(self) -> str:
+        """What a plan is about, to be compared when a run goes on."""
+        return self._selection.text() + (" with its ids" if self._keep_ids else "")
+
     def _keep_plan(self) -> None:
         row = (
             self.plan_name,
             self._selection.entity,
             self.target,
-            self._selection.text(),
+            self._told(),
             self._chunk_size,
             datetime.now(UTC),
         )
@@ -257,13 +260,7 @@ class Replay:
         places = keys.select(
             *IDENTITY, (f.row_number().over(order) - 1).cast("long").alias("position")
         )
-        arrivals = (
-            self._lake.table(EVENTS.layout())
-            .frame(self._spark)
-            .where(_of(self._selection.entity))
-            .where("event = 'enqueued' and sub_queue = 'main'")
-        )
-        placed = arrivals.join(places, list(IDENTITY))
+        placed = self._arrivals().join(places, list(IDENTITY))
         new_id = f.sha2(
             f.to_json(f.array(f.lit(self.plan_name), *(f.col(n).cast("string") for n in IDENTITY))),
             256,
@@ -271,21 +268,20 @@ class Replay:
         return placed.select(
             "position",
             f.floor(f.col("position") / self._chunk_size).cast("long").alias("chunk"),
-            *IDENTITY,
+            *PLACE,
+            "event_date",
+            "sequence_number",
             f.col("message_id").alias("original_message_id"),
-            new_id.alias("message_id"),
+            (f.col("message_id") if self._keep_ids else new_id).alias("message_id"),
             "session_id",
-            "partition_key",
-            "correlation_id",
-            "subject",
-            "content_type",
-            "reply_to",
-            "reply_to_session_id",
-            "to",
-            _with_original_id().alias("typed_properties"),
-            "body",
-            "body_type",
         ).sort("position")
+
+    def _arrivals(self) -> DataFrame:
+        """The events that have the messages."""
+        events = self._lake.table(EVENTS.layout()).frame(self._spark)
+        return events.where(_of(self._selection.entity)).where(
+            "event = 'enqueued' and sub_queue = 'main'"
+        )
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -295,6 +291,8 @@ class Replay:
         """Chunk after chunk. `on_chunk` is told before one is sent, and when it is there."""
         window_s = self._window_s()
         marks = self._marks()
+        self._check_events(replayed)
+        dates = self._dates()
         for chunk in range(replayed.chunks):
             first = chunk * self._chunk_size
             size = min(self._chunk_size, replayed.messages - first)
@@ -309,7 +307,7 @@ class Replay:
             elif window_s is None or _age_s(begun) > window_s * SAFE_PART:
                 self._must_accept(chunk, begun, window_s)
             on_chunk(chunk, SENDING)
-            self._send_chunk(chunk)
+            self._send_chunk(chunk, dates[chunk])
             if again if window_s is None else _age_s(begun) > window_s:
                 replayed.doubtful.append(chunk)
             on_chunk(chunk, SENT)
@@ -321,9 +319,50 @@ class Replay:
         """How long the target knows an id; None if it does not, or nobody may know."""
         allowed = write_options(self._sink_options).pass_for_entity()
         found = target.check(self.target, allowed, once=not self._accept_duplicates)
-        if found is None or not found.requires_duplicate_detection:
+        if found is None:
             return None
+        if found.requires_session:
+            self._check_sessions()
+        if not found.requires_duplicate_detection:
+            return None
+        if self._keep_ids:
+            self._check_ids()
         return found.window_s
+
+    def _check_sessions(self) -> None:
+        planned = self._messages.delta().to_pyarrow_table(columns=["session_id"])
+        if without := planned["session_id"].null_count:
+            raise ReplayError(
+                f"'{self.target}' requires sessions, and {without:,} of the {len(planned):,} "
+                "messages have no session id. Nothing was sent. Name another target with --to, or "
+                'leave those out: --where "session_id is not null".'
+            )
+
+    def _check_ids(self) -> None:
+        """A target that detects duplicates would drop what has an id that it knows (DUP-3)."""
+        if self.target.lower() == self._selection.entity.lower():
+            raise ReplayError(
+                f"'{self.target}' detects duplicates, and may drop its own messages under the ids "
+                "that they had. Replay without --keep-ids, or to another target."
+            )
+        ids = self._messages.delta().to_pyarrow_table(columns=["message_id"])["message_id"]
+        if repeated := len(ids) - len(ids.unique()):
+            raise ReplayError(
+                f"'{self.target}' detects duplicates, and would drop {repeated:,} of the "
+                f"{len(ids):,} messages, because others have the same ids. Nothing was sent. "
+                "Replay without --keep-ids, or to a target that does not detect duplicates."
+            )
+
+    def _check_events(self, replayed: Replayed) -> None:
+        """The plan has places alone, so what it is about must still be in the lake."""
+        planned = self._messages.frame(self._spark).select(*PLACE)
+        there = self._arrivals().select(*PLACE).join(planned, list(PLACE), "left_semi").count()
+        if there < replayed.messages:
+            raise ReplayError(
+                f"The table 'events' in {self._lake.folder} has only {there:,} of the "
+                f"{replayed.messages:,} messages of the plan '{self.plan_name}'. Nothing was sent. "
+                "Bring the table back, or make another plan."
+            )
 
     def _must_accept(self, chunk: int, begun: datetime, window_s: float | None) -> None:
         if self._accept_duplicates:
@@ -336,16 +375,29 @@ class Replay:
             "as a whole all the same: --accept-duplicates."
         )
 
-    def _send_chunk(self, chunk: int) -> None:
+    def _dates(self) -> dict[int, list[date]]:
+        """By chunk: the days of its arrivals, so that no files of others are read for it."""
+        columns = ["chunk", "event_date"]
+        pairs = self._messages.delta().to_pyarrow_table(columns=columns).group_by(columns)
+        found: dict[int, list[date]] = {}
+        for row in pairs.aggregate([]).to_pylist():
+            found.setdefault(row["chunk"], []).append(row["event_date"])
+        return found
+
+    def _send_chunk(self, chunk: int, dates: Sequence[date]) -> None:
         from pyspark.sql import functions as f
 
         tasks = self._spark.sparkContext.defaultParallelism
-        rows = self._messages.frame(self._spark).where(f.col("chunk") == chunk)
-        together = f.coalesce("session_id", "partition_key", "message_id")
+        chosen = self._messages.frame(self._spark).where(f.col("chunk") == chunk)
+        arrivals = self._arrivals().where(f.col("event_date").isin(list(dates)))
+        new_id = f.lit(None).cast("string") if self._keep_ids else f.col("plan_id")
+        places = chosen.select(*PLACE, "position", f.col("message_id").alias("plan_id"))
+        together = f.coalesce("session_id", "partition_key", "plan_id")
+        rows = arrivals.join(f.broadcast(places), list(PLACE))
         placed = rows.repartition(tasks, together).sortWithinPartitions("position")
-        placed.select(*SENT_COLUMNS).write.format("busway").options(**self._sink_options).mode(
-            "append"
-        ).save()
+        messages = placed.select(*replay_messages.COLUMNS, new_id.alias("new_id"))
+        encoded = messages.mapInArrow(replay_messages.encoded, replay_messages.ENCODED_ROW)
+        encoded.write.format("busway").options(**self._sink_options).mode("append").save()
 
     def _marks(self) -> dict[tuple[int, str], datetime]:
         return {
@@ -386,21 +438,6 @@ def _readable() -> Column:
     from pyspark.sql import functions as f
 
     return f.coalesce(f.col("body_type") != UNDECODABLE, f.lit(True))
-
-
-def _with_original_id() -> Column:
-    """In front, so that a property of this name from an earlier replay wins."""
-    from pyspark.sql import functions as f
-
-    told = f.concat(
-        f.lit(f'{{"{ORIGINAL_ID}":'), f.to_json(f.array(f.lit("string"), f.col("message_id")))
-    )
-    typed = f.col("typed_properties")
-    return (
-        f.when(f.col("message_id").isNull(), typed)
-        .when(typed.isNull(), f.concat(told, f.lit("}")))
-        .otherwise(f.concat(told, f.lit(","), f.substring(typed, 2, 2**31 - 1)))
-    )
 
 
 def _counts(groups: Any, name: str, *, by_name: bool = False, most: int = 1_000) -> dict[str, int]:

@@ -1,29 +1,25 @@
-"""What a replay keeps in the lake: what it will send, to the letter, and how far it has come."""
+"""What a replay keeps in the lake: what it will send, and how far it has come."""
 
 from __future__ import annotations
 
-from busway.model.journal import ColumnKind
-from busway.pipeline.tables import LakeColumn, LakeTable
+import re
 
-_TEXT, _COUNT, _SMALL, _TIME, _BINARY = (
-    ColumnKind.TEXT,
-    ColumnKind.COUNT,
-    ColumnKind.SMALL,
-    ColumnKind.TIME,
-    ColumnKind.BINARY,
-)
+from busway.pipeline.lake_table import COUNT, DATE, SMALL, TEXT, TIME, LakeColumn, LakeTable
+
+PLAN_FOLDER = "replays"
+PLAN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 PLANS = LakeTable(
     "replay_plans",
     "jobs",
     "One row per replay: what it sends, and where to.",
     (
-        LakeColumn("plan", _TEXT, "name of the plan"),
-        LakeColumn("entity", _TEXT, "queue, topic or subscription whose messages they are"),
-        LakeColumn("target", _TEXT, "queue or topic that gets them"),
-        LakeColumn("selection", _TEXT, "which messages, as JSON"),
-        LakeColumn("chunk_size", _COUNT, "messages in a chunk"),
-        LakeColumn("planned_at", _TIME, "when it was made"),
+        LakeColumn("plan", TEXT, "name of the plan"),
+        LakeColumn("entity", TEXT, "queue, topic or subscription whose messages they are"),
+        LakeColumn("target", TEXT, "queue or topic that gets them"),
+        LakeColumn("selection", TEXT, "which messages, as JSON"),
+        LakeColumn("chunk_size", COUNT, "messages in a chunk"),
+        LakeColumn("planned_at", TIME, "when it was made"),
     ),
 )
 
@@ -32,42 +28,37 @@ PROGRESS = LakeTable(
     "jobs",
     "Two rows per chunk of a replay: when it was begun, and when all of it was acknowledged.",
     (
-        LakeColumn("plan", _TEXT, "name of the plan"),
-        LakeColumn("chunk", _COUNT, "which chunk, from 0"),
-        LakeColumn("state", _TEXT, "sending or sent"),
-        LakeColumn("messages", _COUNT, "messages in the chunk"),
-        LakeColumn("at", _TIME, "when"),
+        LakeColumn("plan", TEXT, "name of the plan"),
+        LakeColumn("chunk", COUNT, "which chunk, from 0"),
+        LakeColumn("state", TEXT, "sending or sent"),
+        LakeColumn("messages", COUNT, "messages in the chunk"),
+        LakeColumn("at", TIME, "when"),
     ),
 )
 
 
 def messages_of(plan: str) -> LakeTable:
-    """The messages of one plan: a table of its own, which can be deleted when it is done."""
+    """The messages of one plan: a table of its own, which can be deleted when it is done.
+
+    Where they are in the table `events`, which has their bodies.
+    """
     return LakeTable(
-        f"replays/{plan}",
+        f"{PLAN_FOLDER}/{plan}",
         "jobs",
-        "The messages of a replay, as they are sent.",
+        "The messages of a replay: which they are, and when they are sent.",
         (
-            LakeColumn("position", _COUNT, "place in the replay, from 0"),
-            LakeColumn("chunk", _COUNT, "chunk that it is sent in"),
-            LakeColumn("epoch", _TEXT, "incarnation of the entity"),
-            LakeColumn("partition", _SMALL, "partition that it was in"),
-            LakeColumn("sequence_number", _COUNT, "number that it had"),
-            LakeColumn("original_message_id", _TEXT, "id that it had"),
-            LakeColumn("message_id", _TEXT, "id that it gets: SHA-256 of the plan and its number"),
-            LakeColumn("session_id", _TEXT, "session"),
-            LakeColumn("partition_key", _TEXT, "key that picks the partition"),
-            LakeColumn("correlation_id", _TEXT, "correlation id"),
-            LakeColumn("subject", _TEXT, "subject"),
-            LakeColumn("content_type", _TEXT, "content type of the body"),
-            LakeColumn("reply_to", _TEXT, "where answers go"),
-            LakeColumn("reply_to_session_id", _TEXT, "session that answers go to"),
-            LakeColumn("to", _TEXT, "address that the sender wrote on it"),
-            LakeColumn("typed_properties", _TEXT, "application properties with their types"),
-            LakeColumn("body", _BINARY, "body"),
-            LakeColumn("body_type", _TEXT, "data, string, binary, value or sequence"),
+            LakeColumn("position", COUNT, "place in the replay, from 0"),
+            LakeColumn("chunk", COUNT, "chunk that it is sent in"),
+            LakeColumn("epoch", TEXT, "incarnation of the entity"),
+            LakeColumn("partition", SMALL, "partition that it was in"),
+            LakeColumn("journal_offset", COUNT, "place of its arrival in the partition's journal"),
+            LakeColumn("event_date", DATE, "date of its arrival"),
+            LakeColumn("sequence_number", COUNT, "number that it had"),
+            LakeColumn("original_message_id", TEXT, "id that it had"),
+            LakeColumn("message_id", TEXT, "id that it gets: SHA-256 of the plan and its number"),
+            LakeColumn("session_id", TEXT, "session"),
         ),
     )
 
 
-JOBS = (PLANS, PROGRESS)
+JOBS = (PLANS, PROGRESS, messages_of("NAME"))

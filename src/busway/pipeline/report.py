@@ -16,6 +16,7 @@ from busway import __version__
 from busway.pipeline import charts
 from busway.pipeline.charts import Line, amount
 from busway.pipeline.lake import Lake
+from busway.pipeline.lake_table import LakeTable
 from busway.pipeline.tables import (
     DUPLICATES,
     HOT_KEYS,
@@ -25,13 +26,11 @@ from busway.pipeline.tables import (
     REASONS,
     SKEW,
     THROUGHPUT,
-    LakeTable,
 )
 
 Rows = list[dict[str, Any]]
 EVENTS_SHOWN = ("enqueued", "delivered", "completed", "abandoned", "dead_lettered", "expired")
 TOP = 15
-HEAT_COLUMNS_MAX = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +74,37 @@ def _rows(lake: Lake, table: LakeTable, entity: str | None) -> Rows:
 
 def page(figures: Figures, made_at: datetime, lake: str) -> str:
     names = sorted({name_of(row) for row in figures.throughput})
-    sections = "".join(_entity(name, figures) for name in names) or charts.nothing()
+    sections = "".join(_entity(name, f"e{number}", figures) for number, name in enumerate(names))
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width, initial-scale=1">'
         f"<title>Busway: report of {made_at:%Y-%m-%d %H:%M} UTC</title>"
         f"<style>{STYLE}</style></head><body><header>"
         f"<h1>What passed through the bus</h1><p>{escape(lake)}, "
-        f"{made_at:%Y-%m-%d %H:%M} UTC, Busway {__version__}</p></header>"
-        f"<main>{sections}</main></body></html>"
+        f"{made_at:%Y-%m-%d %H:%M} UTC, Busway {__version__}</p>"
+        f"{_span(figures.throughput)}{_contents(names)}</header>"
+        f"<main>{sections or charts.nothing()}</main></body></html>"
     )
 
 
-def _entity(name: str, all_figures: Figures) -> str:
+def _span(throughput: Rows) -> str:
+    if not throughput:
+        return ""
+    minutes = [row["minute"] for row in throughput]
+    return f"<p>From {min(minutes):%Y-%m-%d %H:%M} to {max(minutes):%Y-%m-%d %H:%M} UTC</p>"
+
+
+def _contents(names: Sequence[str]) -> str:
+    """Where there is more than one thing to go to."""
+    if len(names) < 2:
+        return ""
+    items = "".join(
+        f'<li><a href="#e{number}">{escape(name)}</a></li>' for number, name in enumerate(names)
+    )
+    return f"<nav><ul>{items}</ul></nav>"
+
+
+def _entity(name: str, anchor: str, all_figures: Figures) -> str:
     def mine(rows: Rows) -> Rows:
         return [row for row in rows if name_of(row) == name]
 
@@ -95,7 +112,8 @@ def _entity(name: str, all_figures: Figures) -> str:
         _tiles(mine(all_figures.throughput), mine(all_figures.order)),
         _block("Throughput", "events per minute", _throughput(mine(all_figures.throughput))),
         _block(
-            "Waiting", "milliseconds from enqueued to first delivery, and to completion",
+            "Waiting", "milliseconds from enqueued to first delivery, and to completion; "
+            "where a point stands for several minutes, the highest of them",
             _latency(mine(all_figures.latency)),
         ),
         _block("Partitions over time", "messages per partition", _heat(mine(all_figures.heat))),
@@ -110,7 +128,7 @@ def _entity(name: str, all_figures: Figures) -> str:
         _block("Order of sessions", "whether each session was completed in order",
                _order(mine(all_figures.order))),
     ]  # fmt: skip
-    return f"<section><h2>{escape(name)}</h2>{''.join(blocks)}</section>"
+    return f'<section id="{anchor}"><h2>{escape(name)}</h2>{"".join(blocks)}</section>'
 
 
 def _block(title: str, subtitle: str, content: str) -> str:
@@ -135,7 +153,9 @@ def _throughput(rows: Rows) -> str:
     points: dict[str, list[tuple[datetime, float]]] = defaultdict(list)
     for row in rows:
         points[row["event"]].append((row["minute"], row["events"]))
-    series = [Line(event.replace("_", " "), points[event]) for event in EVENTS_SHOWN]
+    series = [
+        Line(event.replace("_", " "), points[event], charts.per_minute) for event in EVENTS_SHOWN
+    ]
     return charts.lines(series, "events/min")
 
 
@@ -152,21 +172,10 @@ def _latency(rows: Rows) -> str:
 
 
 def _heat(rows: Rows) -> str:
-    if not rows:
-        return charts.nothing()
-    minutes = sorted({row["minute"] for row in rows})
-    per_column = -(-len(minutes) // HEAT_COLUMNS_MAX)
-    columns = [minutes[index] for index in range(0, len(minutes), per_column)]
-    place = {minute: index // per_column for index, minute in enumerate(minutes)}
-    partitions = sorted({row["partition"] for row in rows})
-    values = {partition: [0.0] * len(columns) for partition in partitions}
+    points: dict[int, list[tuple[datetime, float]]] = defaultdict(list)
     for row in rows:
-        values[row["partition"]][place[row["minute"]]] += row["messages"]
-    return charts.heat(
-        [str(partition) for partition in partitions],
-        [f"{minute:%m-%d %H:%M}" for minute in columns],
-        [values[partition] for partition in partitions],
-    )
+        points[row["partition"]].append((row["minute"], row["messages"]))
+    return charts.heat(points, "messages")
 
 
 def _skew(rows: Rows) -> str:
@@ -192,7 +201,9 @@ def _reasons(rows: Rows) -> str:
 
 def _duplicates(rows: Rows) -> str:
     dropped = [(row["minute"], row["dropped"]) for row in rows]
-    return charts.lines([Line("dropped", dropped)] if any(n for _, n in dropped) else [], "per min")
+    if not any(count for _, count in dropped):
+        return charts.nothing("None was dropped.")
+    return charts.lines([Line("dropped", dropped, charts.per_minute)], "per min")
 
 
 def _order(rows: Rows) -> str:
@@ -244,9 +255,12 @@ h1{margin:0;font-size:26px}h2{margin:28px 0 8px;font-size:21px}h3{margin:0;font-
 h4{margin:10px 0 0;font-size:13px;color:var(--soft);font-weight:600}header p,.sub{margin:0;
 color:var(--soft)}.sub{font-size:13px;margin-bottom:8px}article{background:var(--card);
 border:1px solid var(--line);border-radius:8px;padding:14px 16px;margin:12px 0}
-svg{width:100%;height:auto;display:block}.grid{stroke:var(--line);fill:none}
+.chart{overflow-x:auto}svg{width:100%;min-width:560px;height:auto;display:block}.grid{stroke:var(--line);fill:none}
 .label{fill:var(--soft);font-size:11px}.end{text-anchor:end}.middle{text-anchor:middle}
 .line{fill:none;stroke-width:1.8}.bar{fill:var(--s0)}.nothing{color:var(--soft)}
+.hidden{opacity:0}.hidden:hover{opacity:1}nav ul{display:flex;flex-wrap:wrap;gap:4px 16px;
+list-style:none;margin:10px 0 0;padding:0}a{color:var(--s0)}td{overflow-wrap:anywhere}
+@media print{article{break-inside:avoid}}
 .line.s0{stroke:var(--s0)}.line.s1{stroke:var(--s1)}.line.s2{stroke:var(--s2)}
 .line.s3{stroke:var(--s3)}.line.s4{stroke:var(--s4)}.line.s5{stroke:var(--s5)}
 .dot.s0{fill:var(--s0)}.dot.s1{fill:var(--s1)}.dot.s2{fill:var(--s2)}.dot.s3{fill:var(--s3)}

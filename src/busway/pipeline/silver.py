@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from busway.pipeline.lake import Table
-from busway.pipeline.tables import DELIVERIES, MESSAGES, OVER, LakeTable
+from busway.pipeline.lake_table import LakeTable
+from busway.pipeline.tables import DELIVERIES, MESSAGES, OVER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -111,7 +112,10 @@ def message_partials(events: DataFrame) -> DataFrame:
         f.when(event.isin(*CARRYING), f.struct(*OF_MESSAGE)).alias("content"),
         f.when(event.isin(*CARRYING), f.col("journal_offset")).alias("content_offset"),
         when("scheduled", at).alias("scheduled_at"),
-        when("enqueued", at).alias("enqueued_at"),
+        # One that was moved here is as old as it is, wherever it was.
+        when("enqueued", f.when(migrated(), f.coalesce("enqueued_time", at)).otherwise(at)).alias(
+            "enqueued_at"
+        ),
         when("delivered", at).alias("first_delivered_at"),
         when("delivered", at).alias("last_delivered_at"),
         when("dead_lettered", at).alias("dead_lettered_at"),
@@ -138,9 +142,7 @@ def _renumbered(events: DataFrame, like: DataFrame) -> DataFrame:
     activated = events.where(
         (f.col("event") == "enqueued")
         & (f.col("related_sequence_number") > 0)
-        & f.col(
-            "dead_letter_reason"
-        ).isNull()  # else it is a number in the entity that it was moved from
+        & ~migrated()  # then it is a number in the entity that it was moved from
     )
     filled = {
         "sequence_number": f.col("related_sequence_number"),
@@ -164,6 +166,13 @@ def _renumbered(events: DataFrame, like: DataFrame) -> DataFrame:
             column = f.lit(None).cast(field.dataType)
         columns.append(column.alias(field.name))
     return activated.select(*columns)
+
+
+def migrated() -> Column:
+    """Whether an arrival is that of a message from the entity whose place this one took."""
+    from pyspark.sql import functions as f
+
+    return f.col("dead_letter_reason").eqNullSafe("Migrated")
 
 
 def messages_again(rows: DataFrame) -> DataFrame:
@@ -213,7 +222,8 @@ def combine_messages(partials: DataFrame) -> DataFrame:
         *[name for name in sums.columns if name not in (*IDENTITY, "content", "last")],
         "last.*",
     )
-    rows = rows.withColumn("state", _state())
+    # What was moved by a migration goes on in the new journal: it is one message, and has one row.
+    rows = rows.where(f.col("last_event") != "moved").withColumn("state", _state())
     over = f.col("state").isin(*OVER)
     return rows.withColumn("ended_at", f.when(over, f.col("last_event_at"))).withColumn(
         "first_date", f.to_date("first_event_at")
@@ -224,7 +234,7 @@ def _state() -> Column:
     from pyspark.sql import functions as f
 
     event, place = f.col("last_event"), f.col("last_sub_queue")
-    gone = event.isin("completed", "expired", "purged", "forwarded", "moved")
+    gone = event.isin("completed", "expired", "purged", "forwarded")
     dead = place.isin(DEAD_LETTER, f"{TRANSFER}_{DEAD_LETTER}")
     return (
         f.when(dead & gone, f.lit("dead_letter_removed"))

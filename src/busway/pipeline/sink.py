@@ -83,6 +83,8 @@ PLACE_NEEDS = {"entity", "partition", "journal_offset"}
 """A row's place in a journal: no other row has it."""
 
 ALL_COLUMNS = "*"
+ENCODED = "encoded"
+"""The column, alone, of rows that are whole messages in AMQP's encoding."""
 
 PROPERTY_VALUES: dict[type[DataType], Callable[[Any], Any]] = {
     StringType: str,
@@ -127,8 +129,9 @@ def prepare(options: WriteOptions, schema: StructType, *, overwrite: bool) -> Si
     """Check rows and target, before anything is sent."""
     if overwrite:
         raise OptionError("Messages that were sent cannot be overwritten: use mode('append').")
-    columns = _columns(options, schema)
-    identity = _identity(options, schema)
+    encoded = schema.names == [ENCODED] and isinstance(schema[ENCODED].dataType, BinaryType)
+    columns = {ENCODED: ENCODED} if encoded else _columns(options, schema)
+    identity = () if encoded else _identity(options, schema)
     allowed = options.pass_for_entity()
     entity = options.entity
     try:
@@ -138,7 +141,7 @@ def prepare(options: WriteOptions, schema: StructType, *, overwrite: bool) -> Si
             " (.option('requireDuplicateDetection', 'false'))" if "duplicates" in str(error) else ""
         )
         raise target.TargetError(f"{error}{hint}") from error
-    if found is not None and found.requires_session and "session_id" not in columns:
+    if found is not None and found.requires_session and "session_id" not in columns and not encoded:
         raise OptionError(
             f"'{entity}' requires sessions, and the rows have no column 'session_id'. Name theirs: "
             ".option('sessionIdFrom', 'customer')."
@@ -283,6 +286,8 @@ def send_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> Sent:
 
 def message_of(sink: Sink, row: Mapping[str, Any]) -> bytes:
     parts = {part: row[column] for part, column in sink.columns}
+    if ENCODED in parts:
+        return bytes(parts[ENCODED])
     if sink.identity or sink.place:
         parts["message_id"] = _message_id(sink, row)
     plain = parts.get("application_properties")

@@ -42,7 +42,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway.pipeline.journal import GapError, Heads, Journal
+from busway.pipeline.journal import EpochError, GapError, Heads, Journal
 from busway.pipeline.offsets import Offset, Span, grouped, spans
 from busway.pipeline.options import (
     Position,
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HOLD_LIFE_S = 7 * 24 * 3600
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -180,6 +179,8 @@ def resolve(position: Position, heads: Heads, journal: Journal) -> Offset:
         return journal.at(position.time)
     assert position.offset is not None
     given = position.offset
+    if given.epoch != heads.epoch:
+        raise EpochError(journal.entity, given.epoch, heads.epoch)
     # Partitions that it does not name are read from where they begin.
     return Offset(given.epoch, {**heads.earliest.next, **given.next})
 
@@ -325,6 +326,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         beginning = Offset.from_dict(start)
         heads = self._journal.heads()
         self._latest = heads.latest
+        if beginning.epoch != heads.epoch:  # its offsets mean nothing there, whatever they are
+            raise EpochError(self._options.entity, beginning.epoch, heads.epoch)
         beginning = self._past_what_is_lost(beginning, heads)
         end = self._target or heads.latest
         if self._must_wait(beginning.rows_until(end)):
@@ -347,7 +350,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.to_dict()
 
     def _past_what_is_lost(self, start: Offset, heads: Heads) -> Offset:
-        if self._options.fail_on_data_loss or start.epoch != heads.epoch:
+        if self._options.fail_on_data_loss:
             return start  # reading will say what is wrong
         earliest = heads.earliest.next
         return Offset(
@@ -389,4 +392,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _hold(self, offset: Offset) -> None:
         if self._options.consumer is not None:
-            self._journal.hold(self._options.consumer, offset, HOLD_LIFE_S)
+            self._journal.hold(self._options.consumer, offset)

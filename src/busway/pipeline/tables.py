@@ -1,75 +1,26 @@
 """The tables of a lake, with every column and what it means.
 
-Bronze is what was read, silver is one row per thing, gold is figures. Layouts only gain columns,
-and those may be empty in older rows.
+Bronze is what was read, silver is one row per thing, gold is figures; jobs keep tables of their own
+there (`replay_tables.py`). Layouts only gain columns, and those may be empty in older rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from busway.model.journal import COLUMNS, ColumnKind
-from busway.pipeline.lake import TableLayout
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-TEXT, COUNT, SMALL, TIME, BINARY, TEXT_MAP = (
-    ColumnKind.TEXT,
-    ColumnKind.COUNT,
-    ColumnKind.SMALL,
-    ColumnKind.TIME,
-    ColumnKind.BINARY,
-    ColumnKind.TEXT_MAP,
+from busway.model.journal import COLUMNS
+from busway.pipeline.lake_table import (
+    BINARY,
+    COUNT,
+    DATE,
+    REAL,
+    SMALL,
+    TEXT,
+    TEXT_MAP,
+    TIME,
+    LakeColumn,
+    LakeTable,
+    lake_table,
 )
-DATE, REAL, FLAG = "date32", "float64", "bool"
-"""What journals do not have and figures do."""
-
-
-@dataclass(frozen=True, slots=True)
-class LakeColumn:
-    name: str
-    kind: ColumnKind | str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class LakeTable:
-    name: str
-    level: str
-    """bronze, silver or gold."""
-    meaning: str
-    columns: tuple[LakeColumn, ...]
-    partition_by: tuple[str, ...] = ()
-
-    def layout(self) -> TableLayout:
-        import pyarrow as pa
-
-        types: dict[ColumnKind | str, pa.DataType] = {
-            TEXT: pa.string(),
-            COUNT: pa.int64(),
-            SMALL: pa.int32(),
-            TIME: pa.timestamp("us", "UTC"),
-            BINARY: pa.binary(),
-            TEXT_MAP: pa.map_(pa.string(), pa.string()),
-            DATE: pa.date32(),
-            REAL: pa.float64(),
-            FLAG: pa.bool_(),
-        }
-        schema = pa.schema([(column.name, types[column.kind]) for column in self.columns])
-        return TableLayout(self.name, schema, self.partition_by, self.meaning)
-
-
-def _table(
-    name: str,
-    level: str,
-    meaning: str,
-    *columns: tuple[str, ColumnKind | str, str],
-    by: tuple[str, ...] = (),
-) -> LakeTable:
-    return LakeTable(name, level, meaning, tuple(LakeColumn(*each) for each in columns), by)
-
+from busway.pipeline.replay_tables import JOBS, PLAN_FOLDER, PLAN_NAME, messages_of
 
 # --- Bronze --------------------------------------------------------------------------------------
 
@@ -109,6 +60,8 @@ JOURNAL_MEANINGS = {
     "body_size": "bytes of the body",
     "message_size": "bytes of the whole message",
     "schema_version": "of these columns",
+    "envelope": "the encoded message without its body, as it was sent; with it, if that is no plain"
+    " text or bytes",
 }
 
 EVENTS = LakeTable(
@@ -133,10 +86,10 @@ _IDENTITY = (
     ("sequence_number", COUNT, "number of the message"),
 )
 
-MESSAGES = _table(
+MESSAGES = lake_table(
     "messages",
     "silver",
-    "One row per message, with its life.",
+    "One row per message, with its life. One that was migrated has its row in the new journal.",
     *_IDENTITY,
     ("message_id", TEXT, "id that the sender gave it"),
     ("session_id", TEXT, "session"),
@@ -181,7 +134,6 @@ STATES = {
     "deferred": "waits to be asked for by its number",
     "transferring": "is on its way to another entity",
     "forwarded": "went to another entity",
-    "moved": "was migrated, and went on under another number",
     "completed": "was received",
     "expired": "its time to live ended",
     "purged": "was deleted with others",
@@ -189,10 +141,10 @@ STATES = {
     "dead_letter_removed": "has left the dead-letter queue",
 }
 """What `messages.state` says."""
-OVER = ("renumbered", "cancelled", "forwarded", "moved", "completed", "expired", "purged",
+OVER = ("renumbered", "cancelled", "forwarded", "completed", "expired", "purged",
         "dead_letter_removed")  # fmt: skip
 
-DELIVERIES = _table(
+DELIVERIES = lake_table(
     "deliveries",
     "silver",
     "One row per delivery, with how it ended.",
@@ -207,7 +159,7 @@ DELIVERIES = _table(
     by=("first_date",),
 )
 
-DEAD_LETTERS = _table(
+DEAD_LETTERS = lake_table(
     "dead_letters",
     "silver",
     "One row per message that was dead-lettered.",
@@ -228,7 +180,7 @@ _ENTITY = (
     ("subscription", TEXT, "subscription, if it is of one"),
 )
 
-THROUGHPUT = _table(
+THROUGHPUT = lake_table(
     "throughput",
     "gold",
     "Events of each kind per minute.",
@@ -238,7 +190,7 @@ THROUGHPUT = _table(
     ("events", COUNT, "how often"),
     ("bytes", COUNT, "bytes of the messages, for events that carry them"),
 )
-LATENCY = _table(
+LATENCY = lake_table(
     "latency",
     "gold",
     "How long messages waited, per minute in which they were enqueued.",
@@ -251,7 +203,7 @@ LATENCY = _table(
     ("p99_ms", REAL, "99 of 100"),
     ("max_ms", REAL, "the longest"),
 )
-SKEW = _table(
+SKEW = lake_table(
     "partition_skew",
     "gold",
     "How evenly the partitions of an entity are used.",
@@ -262,7 +214,7 @@ SKEW = _table(
     ("share", REAL, "its part of all messages of the entity"),
     ("skew", REAL, "its part divided by an even part: 1 is even"),
 )
-PARTITION_LOAD = _table(
+PARTITION_LOAD = lake_table(
     "partition_load",
     "gold",
     "Messages that each partition took, per minute.",
@@ -271,7 +223,7 @@ PARTITION_LOAD = _table(
     ("minute", TIME, "beginning of the minute"),
     ("messages", COUNT, "messages that it took"),
 )
-HOT_KEYS = _table(
+HOT_KEYS = lake_table(
     "hot_keys",
     "gold",
     "The sessions and partition keys with most messages, up to 100 of each entity.",
@@ -281,7 +233,7 @@ HOT_KEYS = _table(
     ("messages", COUNT, "messages that had it"),
     ("share", REAL, "their part of all messages of the entity"),
 )
-REASONS = _table(
+REASONS = lake_table(
     "dead_letter_reasons",
     "gold",
     "Why messages were dead-lettered, per day.",
@@ -291,7 +243,7 @@ REASONS = _table(
     ("messages", COUNT, "how many"),
     ("still_there", COUNT, "how many of them are in the dead-letter queue now"),
 )
-DUPLICATES = _table(
+DUPLICATES = lake_table(
     "duplicate_rate",
     "gold",
     "How many messages duplicate detection dropped, per minute.",
@@ -301,7 +253,7 @@ DUPLICATES = _table(
     ("dropped", COUNT, "copies dropped"),
     ("rate", REAL, "dropped, divided by both together"),
 )
-ORDER_AUDIT = _table(
+ORDER_AUDIT = lake_table(
     "session_order",
     "gold",
     "Whether the messages of each session were completed in order.",
@@ -315,5 +267,13 @@ ORDER_AUDIT = _table(
 
 SILVER = (MESSAGES, DELIVERIES, DEAD_LETTERS)
 GOLD = (THROUGHPUT, LATENCY, SKEW, PARTITION_LOAD, HOT_KEYS, REASONS, DUPLICATES, ORDER_AUDIT)
-ALL = (EVENTS, *SILVER, *GOLD)
+ALL = (EVENTS, *SILVER, *GOLD, *JOBS)
 BY_NAME = {table.name: table for table in ALL}
+
+
+def table_named(name: str) -> LakeTable | None:
+    """One of these, or the messages of a replay by their own name (`replays/NAME`)."""
+    folder, _, plan = name.partition("/")
+    if folder == PLAN_FOLDER and PLAN_NAME.fullmatch(plan):
+        return messages_of(plan)
+    return BY_NAME.get(name)

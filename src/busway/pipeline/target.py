@@ -10,7 +10,6 @@ import http.client
 import logging
 import random
 import re
-import ssl
 import time
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -18,6 +17,7 @@ from xml.etree.ElementTree import Element
 
 from busway.model.durations import parse_iso
 from busway.remote.connection import Pass
+from busway.remote.trust import dial
 
 log = logging.getLogger(__name__)
 
@@ -76,18 +76,7 @@ def describe(entity: str, allowed: Pass, *, patience_s: float = PATIENCE_S) -> E
 
 
 def _get(entity: str, allowed: Pass) -> tuple[int, bytes]:
-    endpoint = allowed.endpoint
-    if endpoint.tls:
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            endpoint.host,
-            endpoint.port,
-            timeout=REQUEST_WAIT_S,
-            context=ssl.create_default_context(),
-        )
-    else:
-        connection = http.client.HTTPConnection(
-            endpoint.host, endpoint.port, timeout=REQUEST_WAIT_S
-        )
+    connection = dial(allowed.endpoint, REQUEST_WAIT_S)
     try:
         url = f"/{quote(entity, safe='/')}?api-version=2021-05"
         connection.request("GET", url, headers={"Authorization": allowed.token})

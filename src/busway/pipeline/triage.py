@@ -1,43 +1,53 @@
 """Triage: dead letters by their reasons, and those that deserve it sent once more.
 
-A copy is sent first, and its dead letter is removed when the copy is acknowledged: whatever is
-killed or cancelled in between, nothing is lost. Nothing is there twice either. A copy has an id
-that only its dead letter can have, so a target that detects duplicates takes it once; and a note on
-this machine says which copies were on their way and which had arrived, so that one whose id the
-target has forgotten is not sent again unasked.
+A copy is sent and its dead letter removed in one transaction of the broker (`dead_letters.py`).
+So whatever is killed, cancelled or cut off, each one is either there or has gone on, once; who runs
+the same command again looks at what is left. Nothing has to be remembered in between, and no
+target has to detect duplicates.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import re
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from busway.model.names import SUBSCRIPTIONS_NODE
+from busway.broker.dead_letters import DESCRIPTION, REASON
+from busway.model.errors import LOCK_LOST
+from busway.model.limits import TRANSACTION_MAX_MESSAGES
+from busway.model.message import partition_of
 from busway.pipeline import target
-from busway.pipeline.dead_letters import DeadLetter, DeadLetterQueue, Taken, copy_of, new_id
-from busway.pipeline.sender import Sender
+from busway.pipeline.copies import RESUBMITTED_FOR, copy_of
+from busway.pipeline.dead_letters import (
+    DeadLetter,
+    DeadLetterQueue,
+    RolledBackError,
+    Taken,
+    new_id,
+    subscription_of,
+    top_level,
+)
+from busway.pipeline.line import BrokenError
 from busway.remote.connection import Credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 NO_REASON = "(none)"
 BODY_SHOWN = 80
-SAFE_PART = 0.9
-"""Of the target's window for duplicates: the rest is for sending."""
 LOCKS_LAST_S = 330.0
 """A little longer than locks last: a run that was killed, or another receiver, may have some."""
 PAUSE_S = 1.0
-SENDING, SENT = "sending", "sent"
+PATIENCE_S = 120.0
+"""How long a broker that is away is dialled again: longer than a restart takes."""
+REFUSALS_MAX = 20
+GROUP_BYTES = 1 << 20
+"""Of copies in one transaction, beyond the first."""
 
 
 class TriageError(Exception):
@@ -60,23 +70,21 @@ class Resubmitted:
     entity: str
     target: str
     chosen: int
-    sent: int = 0
-    removed: int = 0
-    """Dead letters removed: their copies have arrived, in this run or in one before."""
-    left: int = 0
-    """Left where they are: a run before this one may have sent them, and the target has forgotten
-    their ids since."""
-    doubtful: int = 0
-    """The same, and sent all the same, as the user wants it."""
+    moved: int = 0
+    """Copies that are stored, their dead letters removed."""
     gone: int = 0
     """Chosen, and not there any more when they were to be taken."""
+    deferred: int = 0
+    """Left, because a receiver of dead letters has put them aside: only by number they come."""
     locked: int = 0
     """Still there, and held by somebody else."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """Left, because the target does not take them: how many, by what the broker says."""
 
 
 def look(entity: str, credentials: Credentials) -> list[DeadLetter]:
     """All dead letters, as they are now. Nothing is locked."""
-    queue = DeadLetterQueue(entity, credentials.pass_for(entity))
+    queue = DeadLetterQueue(entity, credentials)
     try:
         return list(queue.peek())
     finally:
@@ -104,8 +112,8 @@ def _where(spark: SparkSession, letters: Sequence[DeadLetter], where: str) -> se
     schema = (
         "sequence_number long, message_id string, session_id string, subject string,"
         "correlation_id string, content_type string, reason string, description string,"
-        "enqueued_time timestamp, delivery_count int, application_properties map<string,string>,"
-        "body binary"
+        "enqueued_time timestamp, delivery_count int, state string,"
+        "application_properties map<string,string>, body binary"
     )
     rows = [tuple(getattr(each, name) for name in DeadLetter.__slots__) for each in letters]
     try:
@@ -144,8 +152,7 @@ def history(lake: str, entity: str) -> dict[str, dict[str, int]]:
             f"The lake {lake} has no table 'dead_letters' yet. Make it with: busway pipeline curate"
             f" --lake {lake}."
         )
-    path, node, subscription = entity.lower().rpartition(f"/{SUBSCRIPTIONS_NODE.lower()}/")
-    wanted = (path, subscription) if node else (entity.lower(), "")
+    wanted = (top_level(entity).lower(), (subscription_of(entity) or "").lower())
     found: dict[str, dict[str, int]] = {}
     columns = ["entity", "subscription", "reason", "left_at"]
     for row in table.delta().to_pyarrow_table(columns=columns).to_pylist():
@@ -158,155 +165,165 @@ def history(lake: str, entity: str) -> dict[str, dict[str, int]]:
     return dict(sorted(found.items(), key=lambda each: -each[1]["dead_lettered"]))
 
 
-# --- What was on its way -------------------------------------------------------------------------
-
-
-class Notes:
-    """A file that says, before a copy is sent, that it will be, and afterwards that it has arrived.
-
-    It is gone when nothing is left to be known.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.sending: dict[str, datetime] = {}
-        """By id of the copy: when it was first on its way."""
-        self.sent: set[str] = set()
-        if file.exists():
-            for line in file.read_text().splitlines():
-                self._read(line)
-
-    def _read(self, line: str) -> None:
-        try:
-            note = json.loads(line)
-        except ValueError:
-            return  # the last line, cut off: what it would have said had not begun
-        when = datetime.fromisoformat(note["at"])
-        for copy in note["ids"]:
-            if note["state"] == SENT:
-                self.sent.add(copy)
-            else:
-                self.sending.setdefault(copy, when)
-
-    def write(self, state: str, copies: Sequence[str]) -> None:
-        """It is on the disk when this returns."""
-        note = {"state": state, "at": datetime.now(UTC).isoformat(), "ids": list(copies)}
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("a") as file:
-            file.write(f"{json.dumps(note)}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self._read(json.dumps(note))
-
-    def forget(self) -> None:
-        self.file.unlink(missing_ok=True)
-
-
-def notes_file(folder: Path, credentials: Credentials, entity: str, to: str) -> Path:
-    """One for each queue and target of a broker."""
-    readable = re.sub(r"[^A-Za-z0-9._-]", "-", entity)[:60]
-    whole = f"{credentials.endpoint}\n{entity.lower()}\n{to.lower()}"
-    mark = hashlib.blake2b(whole.encode(), digest_size=6).hexdigest()
-    return folder / f"{readable}-{mark}.jsonl"
-
-
-def notes_folder(environ: Mapping[str, str]) -> Path:
-    """Where they are if there is no lake to put them in."""
-    base = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "busway" / "triage"
-
-
 # --- Resubmitting --------------------------------------------------------------------------------
 
 
 class Triage:
-    def __init__(
-        self,
-        entity: str,
-        to: str,
-        credentials: Credentials,
-        notes: Notes,
-        *,
-        accept_duplicates: bool = False,
-    ) -> None:
+    def __init__(self, entity: str, to: str, credentials: Credentials) -> None:
         self._entity = entity
         self._to = to
         self._credentials = credentials
-        self._notes = notes
-        self._accept_duplicates = accept_duplicates
-        found = target.check(to, credentials.pass_for(to), once=not accept_duplicates)
-        knows = found is not None and found.requires_duplicate_detection
-        self._window_s = found.window_s if found is not None and knows else 0.0
+        self._subscription = subscription_of(entity)
+        found = target.check(to, credentials.pass_for(to), once=False)
+        self._needs_session = found is not None and found.requires_session
+        # A target that detects duplicates may know the old id from the first attempt (DUP-1).
+        self._needs_new_id = found is None or found.requires_duplicate_detection
 
     def resubmit(
         self,
         chosen: Sequence[DeadLetter],
-        on_batch: Callable[[Resubmitted], None] = lambda done: None,
-        before_removing: Callable[[], None] = lambda: None,
+        on_group: Callable[[Resubmitted], None] = lambda done: None,
     ) -> Resubmitted:
-        """Copies of them to the target, and when one is stored its dead letter goes.
-
-        `before_removing` is told when copies are stored and their dead letters still there.
-        """
-        wanted = {new_id(self._entity, each) for each in chosen}
+        """Move them to the target; a broker that is away meanwhile is waited for."""
+        self._check(chosen)
         done = Resubmitted(self._entity, self._to, len(chosen))
-        open_ids = set(wanted)
-        queue = DeadLetterQueue(self._entity, self._credentials.pass_for(self._entity))
-        sender = Sender(self._to, self._credentials.pass_for(self._to))
-        try:
-            until = time.monotonic() + LOCKS_LAST_S
-            while open_ids:
-                taken = queue.take()
-                if not taken:
-                    open_ids &= {new_id(self._entity, each) for each in queue.peek()}
-                    done.gone = len(wanted) - done.removed - done.left - len(open_ids)
-                    if time.monotonic() > until:
-                        break
-                    time.sleep(PAUSE_S if open_ids else 0)  # others have locked them
-                    continue
-                ids = {each.delivery_id: new_id(self._entity, each.letter) for each in taken}
-                mine = [each for each in taken if ids[each.delivery_id] in open_ids]
-                ready = self._send(sender, mine, done)
-                before_removing()
-                removed = queue.complete(ready) if ready else set()
-                done.removed += len(removed)
-                left = {ids[each.delivery_id] for each in mine if each not in ready}
-                done.left += len(left)
-                open_ids -= {ids[each] for each in removed} | left
-                on_batch(done)
-                if removed:
-                    until = time.monotonic() + LOCKS_LAST_S
-        finally:
-            sender.close()
-            queue.close()
-        done.locked = len(open_ids)
-        if not done.locked and not done.left:
-            self._notes.forget()
+        deferred = {self._id(each) for each in chosen if each.state == "deferred"}
+        done.deferred = len(deferred)
+        work = _Work(done, {self._id(each) for each in chosen} - deferred)
+        until = time.monotonic() + PATIENCE_S
+        while work.left:
+            try:
+                queue = DeadLetterQueue(self._entity, self._credentials, self._to)
+                try:
+                    self._move_all(queue, work, on_group)
+                finally:
+                    queue.close()
+                break
+            except (BrokenError, OSError) as problem:
+                if work.took_progress():
+                    until = time.monotonic() + PATIENCE_S
+                elif time.monotonic() > until:
+                    raise
+                log.info("dialling again: %s", problem)
+                time.sleep(PAUSE_S)
+        done.locked = len(work.left)
         return done
 
-    def _send(self, sender: Sender, taken: Sequence[Taken], done: Resubmitted) -> list[Taken]:
-        """Send what has to be; all whose copies are stored now."""
-        ready: list[Taken] = []
-        to_send: list[tuple[str, Taken]] = []
-        for each in taken:
-            copy = new_id(self._entity, each.letter)
-            if copy in self._notes.sent:
-                ready.append(each)
-            elif copy not in self._notes.sending or self._is_remembered(copy):
-                to_send.append((copy, each))
-            elif self._accept_duplicates:
-                done.doubtful += 1
-                to_send.append((copy, each))
-        if to_send:
-            copies = [copy for copy, _ in to_send]
-            self._notes.write(SENDING, copies)
-            for copy, each in to_send:
-                sender.send(copy_of(each.payload, copy))
-            sender.finish()
-            self._notes.write(SENT, copies)
-            done.sent += len(copies)
-        return [*ready, *(each for _, each in to_send)]
+    def _check(self, chosen: Sequence[DeadLetter]) -> None:
+        without = sum(each.session_id is None for each in chosen)
+        if self._needs_session and without:
+            raise TriageError(
+                f"'{self._to}' requires sessions, and {without:,} of the {len(chosen):,} chosen "
+                "dead letters have no session id. Nothing was sent. Name another target with --to, "
+                'or leave those out: --where "session_id is not null".'
+            )
 
-    def _is_remembered(self, copy: str) -> bool:
-        age_s = (datetime.now(UTC) - self._notes.sending[copy]).total_seconds()
-        return age_s < self._window_s * SAFE_PART
+    def _id(self, letter: DeadLetter) -> str:
+        return new_id(self._entity, letter)
+
+    def _move_all(
+        self, queue: DeadLetterQueue, work: _Work, on_group: Callable[[Resubmitted], None]
+    ) -> None:
+        until = time.monotonic() + LOCKS_LAST_S
+        while work.left:
+            taken = queue.take()
+            for group in _groups([each for each in taken if self._id(each.letter) in work.left]):
+                if self._move(queue, work, group):
+                    until = time.monotonic() + LOCKS_LAST_S
+                on_group(work.done)
+            if not taken:
+                work.still_there({self._id(each) for each in queue.peek()})
+                if time.monotonic() > until:
+                    return
+                time.sleep(PAUSE_S if work.left else 0)  # others have locked them
+
+    def _move(self, queue: DeadLetterQueue, work: _Work, group: Sequence[Taken]) -> bool:
+        """Whether something was moved. A group that is not taken as a whole comes again, and is
+        then tried one by one: the fault may be that of one alone."""
+        ids = [self._id(each.letter) for each in group]
+        if len(group) > 1 and any(each in work.alone for each in ids):
+            return sum(self._move(queue, work, [each]) for each in group) > 0
+        work.in_doubt.update(ids)
+        try:
+            queue.move([(each, self._copy(each)) for each in group])
+        except RolledBackError as error:
+            work.in_doubt.difference_update(ids)
+            if len(group) == 1 and LOCK_LOST.text not in str(error):
+                work.refuse(ids[0], str(error).partition(" TrackingId:")[0])
+            work.alone.update(ids)
+            return False
+        work.moved(ids)
+        return True
+
+    def _copy(self, taken: Taken) -> bytes:
+        """What its sender sent, without why it was dead-lettered."""
+        marked = None if self._subscription is None else {RESUBMITTED_FOR: self._subscription}
+        return copy_of(
+            taken.payload,
+            time.time_ns() // 1_000_000,
+            message_id=self._id(taken.letter) if self._needs_new_id else None,
+            without=(REASON, DESCRIPTION),
+            more=marked,
+        )
+
+
+class _Work:
+    """What is to be done, by the ids of copies, and what has become of it."""
+
+    def __init__(self, done: Resubmitted, left: set[str]) -> None:
+        self.done = done
+        self.left = left
+        self.alone: set[str] = set()
+        """Those that were in a group that the broker did not take."""
+        self.in_doubt: set[str] = set()
+        """Those that were being moved when a connection broke."""
+        self._moved_before = 0
+        self._in_a_row = 0
+        """Refusals since something was moved."""
+
+    def moved(self, ids: Iterable[str]) -> None:
+        gone_on = self.left & set(ids)
+        self._in_a_row = 0
+        self.done.moved += len(gone_on)
+        self.left -= gone_on
+        self.in_doubt -= gone_on
+
+    def refuse(self, copy: str, text: str) -> None:
+        """Raises `TriageError` if it is not the fault of single ones."""
+        self.done.refused[text] = self.done.refused.get(text, 0) + 1
+        self.left.discard(copy)
+        self._in_a_row += 1
+        if self._in_a_row == REFUSALS_MAX:
+            raise TriageError(
+                f"'{self.done.target}' has refused {REFUSALS_MAX} dead letters one after the other,"
+                f" after {self.done.moved:,} were moved. The last answer: {text} The others are "
+                "where they were."
+            )
+
+    def still_there(self, there: set[str]) -> None:
+        """Of those that were in doubt, the ones that are not there any more were moved."""
+        missing = self.left - there
+        self.moved(missing & self.in_doubt)
+        self.done.gone += len(missing - self.in_doubt)
+        self.left &= there
+
+    def took_progress(self) -> bool:
+        before, self._moved_before = self._moved_before, self.done.moved
+        return self.done.moved > before
+
+
+def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
+    """What one transaction can move: of one partition (PRT-6), and not too much (LIM-5)."""
+    by_partition: dict[int, list[Taken]] = {}
+    for each in taken:
+        by_partition.setdefault(partition_of(each.letter.sequence_number), []).append(each)
+    for members in by_partition.values():
+        group: list[Taken] = []
+        size = 0
+        for each in members:
+            size += len(each.payload)
+            if group and (size > GROUP_BYTES or len(group) == TRANSACTION_MAX_MESSAGES):
+                yield group
+                group, size = [], len(each.payload)
+            group.append(each)
+        yield group

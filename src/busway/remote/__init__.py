@@ -1,1 +1,1 @@
-"""Looking after a server from outside, over HTTP: `busway map`, `busway fault`."""
+"""Looking after a server from outside, over HTTP: `busway map`, `fault`, `rules`, `capture`."""

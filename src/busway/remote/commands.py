@@ -11,27 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from busway.remote.console import INTERRUPTED, ConnectionString, fail, number, refuse, server_at
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from busway.remote.client import RemoteServer
 
-VARIABLE = "BUSWAY_CONNECTION_STRING"
 MODES = ("slow", "ill", "gone", "none")
-FAILED = 1
-USAGE_ERROR = 2
-INTERRUPTED = 130
 BACK_S = 30.0
 """How long a store may take to serve again before that is reported as a failure."""
-
-ConnectionString = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT",
-        help=f"What 'busway serve' has printed. Or the variable {VARIABLE}, which other users of "
-        "this machine do not see.",
-    ),
-]
 
 MAP_HELP = """Show the entities of a server: which partition lies in which store, and how full.
 
@@ -75,11 +64,11 @@ def show_map(
     from busway.remote.client import RemoteError
     from busway.remote.drawing import draw
 
-    most = _number("--top", top, 1, 1_000_000)
+    most = number("--top", top, 1, 1_000_000)
     try:
-        found = _read_map(_server(connection_string), entity, most)
+        found = _read_map(server_at(connection_string), entity, most)
     except RemoteError as error:
-        _fail(str(error))
+        fail(str(error))
     if as_json:
         import json
 
@@ -122,14 +111,14 @@ def fault(
     from busway.remote.client import RemoteError
 
     if mode not in MODES:
-        _refuse(f"The mode is '{mode}', and must be one of {', '.join(MODES)}.")
+        refuse(f"The mode is '{mode}', and must be one of {', '.join(MODES)}.")
     body: dict[str, Any] = {"mode": mode}
     if (mode == "slow") != (delay_ms is not None):
-        _refuse("--delay-ms says how slow a slow store is: it is needed with 'slow', and only so.")
+        refuse("--delay-ms says how slow a slow store is: it is needed with 'slow', and only so.")
     if delay_ms is not None:
-        body["delay_ms"] = _number("--delay-ms", delay_ms, 1, 60_000)
-    duration_s = None if duration is None else _number("--for", duration, 1, 86_400)
-    server = _server(connection_string)
+        body["delay_ms"] = number("--delay-ms", delay_ms, 1, 60_000)
+    duration_s = None if duration is None else number("--for", duration, 1, 86_400)
+    server = server_at(connection_string)
     try:
         if duration_s is None:
             _tell(server, store, body)
@@ -143,7 +132,7 @@ def fault(
             finally:
                 _tell(server, store, {"mode": "none"})
     except RemoteError as error:
-        _fail(str(error))
+        fail(str(error))
     if interrupted:
         sys.exit(INTERRUPTED)
 
@@ -165,7 +154,7 @@ def _tell(server: RemoteServer, store: str, body: dict[str, Any]) -> None:
 def _interruptible() -> Iterator[list[bool]]:
     """SIGTERM as Ctrl-C: whoever ends this command does not leave a broken store behind."""
 
-    def interrupt(number: int, frame: object) -> NoReturn:
+    def interrupt(signum: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -173,31 +162,3 @@ def _interruptible() -> Iterator[list[bool]]:
         yield []
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _server(connection_string: str | None) -> RemoteServer:
-    from busway.remote.client import RemoteServer
-
-    text = connection_string or os.environ.get(VARIABLE)
-    if not text:
-        _refuse(
-            "Which server? Give the connection string that 'busway serve' has printed, in the "
-            f"variable {VARIABLE} or with --connection-string."
-        )
-    return RemoteServer(text)
-
-
-def _number(option: str, text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
-        _refuse(f"{option} is '{text}', and must be a whole number from {least} to {most}.")
-    return int(text)
-
-
-def _refuse(text: str) -> NoReturn:
-    print(f"busway: {text}", file=sys.stderr)
-    sys.exit(USAGE_ERROR)
-
-
-def _fail(text: str) -> NoReturn:
-    print(f"busway: {text}", file=sys.stderr)
-    sys.exit(FAILED)

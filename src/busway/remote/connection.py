@@ -50,6 +50,15 @@ class Credentials:
     rule: str
     key: str = field(repr=False)
 
+    @property
+    def connection_string(self) -> str:
+        """As `read` reads it and the broker prints it."""
+        emulator = "" if self.endpoint.tls else "UseDevelopmentEmulator=true;"
+        return (
+            f"Endpoint=sb://{self.endpoint.host}:{self.endpoint.port};"
+            f"SharedAccessKeyName={self.rule};SharedAccessKey={self.key};{emulator}"
+        )
+
     def pass_for(self, entity: str, life_s: int = PASS_LIFE_S) -> Pass:
         """For an entity and all below it; empty for the whole namespace."""
         resource = f"sb://{self.endpoint.host}/{entity}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import log10
 from typing import Any
 
@@ -20,7 +20,7 @@ Cell = tuple[str, str]
 def draw(found: dict[str, Any], *, partitions: bool, colour: bool) -> Iterator[str]:
     """Line by line. `partitions`: one line for each partition as well."""
     stores, entities = found["stores"], found["entities"]
-    yield from _table(
+    yield from table(
         ["store", "health", "state", "commit", "fault", ""], map(_store_row, stores), colour
     )
     if not entities:
@@ -35,14 +35,14 @@ def draw(found: dict[str, Any], *, partitions: bool, colour: bool) -> Iterator[s
     )  # fmt: skip
     names = [store["name"] for store in stores]
     rows = [_entity_row(entity, names, fullest) for entity in entities]
-    yield from _table(["entity", "type", "messages", "", *names], rows, colour)
+    yield from table(["entity", "type", "messages", "", *names], rows, colour)
     yield ""
     yield f"{HEAT}  empty to full, a sign for each partition; {UNREACHABLE}  cannot be reached"
     if partitions:
         for entity in entities:
             yield ""
             yield f"{entity['name']}:"
-            yield from _table(PARTITION_HEAD, map(_partition_row, entity["partitions"]), colour)
+            yield from table(PARTITION_HEAD, map(_partition_row, entity["partitions"]), colour)
 
 
 def _store_row(store: dict[str, Any]) -> list[Cell]:
@@ -105,7 +105,7 @@ def _partition_row(partition: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def _table(head: Sequence[str], rows: Any, colour: bool) -> Iterator[str]:
+def table(head: Sequence[str], rows: Iterable[list[Cell]], colour: bool) -> Iterator[str]:
     cells = [[(title, FAINT) for title in head], *rows]
     widths = [max(len(row[column][0]) for row in cells) for column in range(len(head))]
     for row in cells:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from busway.remote.commands import USAGE_ERROR, VARIABLE, ConnectionString
+from busway.remote.connection import VARIABLE
+from busway.remote.console import ConnectionString, refuse
 
 HELP = """Print a token for the header Authorization of HTTP requests.
 
@@ -55,7 +55,7 @@ def token(
     try:
         server = RemoteServer(connection_string or _of_folder(Path(data or DATA)))
     except RemoteError as error:
-        _refuse(str(error))
+        refuse(str(error))
     print(server.token(entity.strip("/"), lasts_s))
 
 
@@ -65,9 +65,9 @@ def _seconds(text: str) -> int:
     try:
         span_ms = parse_duration(text)
     except ValueError as error:
-        _refuse(f"--ttl: {error}.")
+        refuse(f"--ttl: {error}.")
     if span_ms is None or span_ms < SECOND_MS:
-        _refuse("--ttl must be a second or longer, and not unlimited: 30m, 8h, 7d.")
+        refuse("--ttl must be a second or longer, and not unlimited: 30m, 8h, 7d.")
     return span_ms // SECOND_MS
 
 
@@ -78,15 +78,10 @@ def _of_folder(folder: Path) -> str:
     try:
         key = read(folder / "root.key")
     except RootKeyError as error:
-        _refuse(str(error))
+        refuse(str(error))
     except OSError as error:
-        _refuse(
+        refuse(
             f"The root key in the data folder {folder} cannot be read: {error.strerror}. Name the "
             f"folder of the server with --data, or give its connection string in {VARIABLE}."
         )
     return f"Endpoint=sb://localhost/;SharedAccessKeyName={ROOT_RULE_NAME};SharedAccessKey={key}"
-
-
-def _refuse(text: str) -> NoReturn:
-    print(f"busway: {text}", file=sys.stderr)
-    sys.exit(USAGE_ERROR)

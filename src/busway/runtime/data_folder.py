@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from busway.cluster.root_key import KEY_BYTES, RootKeyError, root_keys
+from busway.cluster.root_key import KEY_BYTES, RootKeyError, keep, root_keys
 from busway.store.base import StoreUnavailable
 from busway.store.lockfile import ProcessLock
 
@@ -67,12 +67,18 @@ class DataFolder:
 
     def root_keys(self, namespace: str | None = None) -> tuple[str, str | None]:
         """Made at first start, the same ever after; of the default namespace for None."""
-        name = "root.key" if namespace is None else f"root.{namespace.lower()}.key"
         try:
-            return root_keys(self.path / name, os.urandom(KEY_BYTES))
+            return root_keys(self._root_key(namespace), os.urandom(KEY_BYTES))
         except RootKeyError as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(
                 f"The root key in {self.path} cannot be read or made: {error.strerror}."
             ) from error
+
+    def keep_root_keys(self, namespace: str | None, key: str, secondary_key: str | None) -> None:
+        """From now on these; raises `OSError`, and then those that were there still are."""
+        keep(self._root_key(namespace), key, secondary_key)
+
+    def _root_key(self, namespace: str | None) -> Path:
+        return self.path / ("root.key" if namespace is None else f"root.{namespace.lower()}.key")

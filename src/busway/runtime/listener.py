@@ -86,6 +86,7 @@ class Peer:
     loopback: bool
     encrypted: bool = False
     """Nobody between us can read along."""
+    websocket: bool = False
 
 
 Connect = Callable[[Peer, Callable[[], None]], ClientConnection]
@@ -361,7 +362,9 @@ class Listener:
         port = f":{peername[1]}" if isinstance(peername, tuple) else ""
         loopback = host.startswith("127.") or host in ("::1", "local")
         encrypted = transport.get_extra_info("sslcontext") is not None
-        wire.peer = Peer(f"c{self._next_id}", f"{host}{port}", loopback, encrypted)
+        wire.peer = Peer(
+            f"c{self._next_id}", f"{host}{port}", loopback, encrypted, not wire.owns_socket
+        )
         self._next_id += 1
         wire.client = self._connect(wire.peer, wire.wants_to_write)
         self._wires[wire] = None

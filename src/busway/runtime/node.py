@@ -135,6 +135,7 @@ class Node:
             tenants.furnish(host.now_ms())
         except ConfigError as error:
             raise StartError(str(error)) from error
+        catalogs.be_quick()
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
         self.journals = JournalReaders(
             {store.store_id: store.journals for store in self.stores if store.store_id}
@@ -143,7 +144,9 @@ class Node:
         sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
         self._listener = listener = Listener(
             host,
-            lambda peer, on_output: namespaces.connect(peer, on_output, encrypted=peer.encrypted),
+            lambda peer, on_output: namespaces.connect(
+                peer, on_output, encrypted=peer.encrypted, websocket=peer.websocket
+            ),
             limits=ListenerLimits(sockets_max=sockets_max),
             over_budget=namespaces.over_budget,
             tls=tls,
@@ -192,6 +195,7 @@ class Node:
                 gateways=namespaces.gateways,
                 stores=lambda: self.stores,
                 journals=journals,
+                journal_limits=self._configuration.journal,
                 amqp=listener.wire_in_http,
                 allow_faults=self.settings.allow_faults,
                 metrics_open=self.settings.metrics == "open",

@@ -6,14 +6,15 @@ does not mention is left alone.
 
 from __future__ import annotations
 
-import base64
 import os
+from functools import partial
 
 from busway.cluster import declared
 from busway.cluster.catalogs import Catalogs
-from busway.cluster.root_key import KEY_BYTES
+from busway.cluster.namespace_access import KeepKeys
 from busway.config.namespaces import DeclaredNamespace
-from busway.model.entities import DEFAULT_NAMESPACE
+from busway.model.access import fresh_key
+from busway.model.entities import DEFAULT_NAMESPACE, ROOT_RULE_NAME
 from busway.model.names import name_key
 from busway.runtime.data_folder import DataFolder
 
@@ -27,8 +28,14 @@ class Tenants:
         self._declared = {name_key(each.name): each for each in wanted}
         self._catalogs = catalogs
         self._folder = folder
-        self.keys: dict[str, str] = {}
-        """Of the root rule of each namespace, by name; the default one first."""
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The primary key of the root rule of each namespace, by name; the default one first."""
+        return {
+            catalog.namespace.name: catalog.access.existing(ROOT_RULE_NAME).primary_key
+            for catalog in self._catalogs
+        }
 
     def open(self, now_ms: int) -> None:
         """Raises `CatalogError` for one that is there and is not as the configuration says."""
@@ -39,9 +46,10 @@ class Tenants:
         for catalog in self._catalogs:
             name = catalog.namespace.name
             wanted = self._declared.get(name_key(name))
-            keys = (wanted.key, None) if wanted and wanted.key else self._own_keys(name)
-            catalog.set_root_key(*keys)
-            self.keys[name] = keys[0]
+            if wanted and wanted.key:
+                catalog.set_root_key(wanted.key)
+            else:
+                catalog.set_root_key(*self._own_keys(name), keep=self._keep(name))
 
     def furnish(self, now_ms: int) -> None:
         """Access rules and entities; raises `ConfigError`, before anything is changed if it can."""
@@ -49,8 +57,7 @@ class Tenants:
         for each, catalog in wanted:
             declared.check(each.entities, catalog)
         for each, catalog in wanted:
-            if each.access:
-                declared.apply_access(each.access, catalog, now_ms)
+            declared.apply_access(each.access, catalog, now_ms)
             declared.apply(each.entities, catalog, now_ms)
 
     @property
@@ -67,5 +74,15 @@ class Tenants:
 
     def _own_keys(self, name: str) -> tuple[str, str | None]:
         if self._folder is None:
-            return base64.b64encode(os.urandom(KEY_BYTES)).decode(), None
-        return self._folder.root_keys(None if name == DEFAULT_NAMESPACE else name)
+            return fresh_key(os.urandom), None
+        return self._folder.root_keys(_in_folder(name))
+
+    def _keep(self, name: str) -> KeepKeys:
+        if self._folder is None:
+            return lambda primary, secondary: None
+        return partial(self._folder.keep_root_keys, _in_folder(name))
+
+
+def _in_folder(name: str) -> str | None:
+    """The key of the default namespace is in the file without a name."""
+    return None if name == DEFAULT_NAMESPACE else name

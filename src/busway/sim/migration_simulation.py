@@ -1,5 +1,6 @@
-"""The simulation of a migration: a queue with all that one can hold is moved to its twin, there and
-back, while stores fail, brokers die and answers get lost (D-27, D-35)."""
+"""The simulation of a migration: a queue, or a topic and its subscriptions, with all that they can
+hold is moved to its twin, there and back, while stores fail, brokers die and answers get lost
+(D-27, D-35). Some of the moves are called off in the middle, and must come back."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from busway.amqp.sections import encode_message
 from busway.broker.broker import Broker
 from busway.broker.seams import Grant, SessionLock, Settlement, SettlementKind
 from busway.cluster import migrations
-from busway.model.entities import Queue
+from busway.model.entities import Course, Entity, Queue, Rule, SqlFilter, Subscription, Topic
 from busway.model.errors import BusError
 from busway.model.message import Message, MessageState
+from busway.model.partitioning import partition_of_key
 from busway.sim.checkers.at_rest import check_at_rest, rows_of
 from busway.sim.checkers.moves import Rows, check_move
 from busway.sim.history import FaultHappened, History, Violation
@@ -33,6 +35,7 @@ OUTCOMES = (
     Settlement(SettlementKind.ABANDON),
     Settlement(SettlementKind.COMPLETE),
 )
+SOME = [Rule(name="odd", filter=SqlFilter("sys.MessageId LIKE '%1' OR sys.MessageId LIKE '%3'"))]
 KEPT = (SubQueueKind.MAIN, SubQueueKind.DEAD_LETTER, SubQueueKind.TRANSFER_DEAD_LETTER)
 
 
@@ -72,17 +75,54 @@ class MigrationSimulation:
         self._hand = _Hand()
         self._bodies = 0
         self.world.settle_down()
-        duplicates = not self.random.randrange(3)
-        self.queue = self.world.create_queue(
+        self.with_sessions = bool(self.random.randrange(3))
+        self.entity = self._topic() if seed % 5 < 2 else self._queue()
+
+    def _queue(self) -> Queue | Topic:
+        return self.world.create_queue(
             Queue(
                 path="orders",
                 enable_partitioning=bool(self.random.randrange(2)),
-                requires_session=bool(self.random.randrange(3)),
-                requires_duplicate_detection=duplicates,
+                requires_session=self.with_sessions,
+                requires_duplicate_detection=not self.random.randrange(3),
                 max_delivery_count=1_000,
                 lock_duration_ms=5_000,
             )
         )
+
+    def _topic(self) -> Queue | Topic:
+        topic = self.world.create_topic(
+            Topic(
+                path="news",
+                enable_partitioning=bool(self.random.randrange(2)),
+                requires_duplicate_detection=not self.random.randrange(3),
+            )
+        )
+        for name in ("all", "some", "none")[: self.random.randint(1, 3)]:
+            self.world.create_subscription(
+                Subscription(
+                    topic="news",
+                    name=name,
+                    requires_session=self.with_sessions,
+                    max_delivery_count=1_000,
+                    lock_duration_ms=5_000,
+                ),
+                {"some": SOME, "none": []}.get(name),
+            )
+        return topic
+
+    @property
+    def _subscriptions(self) -> list[Subscription]:
+        topic = self.entity
+        return self.world.catalog.subscriptions(topic) if isinstance(topic, Topic) else []
+
+    @property
+    def _holding(self) -> list[Entity]:
+        """All whose messages move: the queue; or the topic and its subscriptions."""
+        return [self.entity, *self._subscriptions]
+
+    def _rules(self) -> list[list[Rule]]:
+        return [self.world.catalog.rules(each) for each in self._subscriptions]
 
     def run(self) -> Result:
         for _ in range(2):
@@ -90,13 +130,17 @@ class MigrationSimulation:
             locked = self._use()
             self._migrate(locked)
         self.world.run_for(2 * HOUR_MS)
-        rows = self._rows(self.queue).by_body.values()
-        late = [row for row in rows if row.stored.state is MessageState.SCHEDULED]
-        if late:
-            raise Violation("moves", f"time does not go on for {late}")
-        bodies: dict[bytes, int] = {}
+        for entity in self._holding:
+            rows = self._rows(entity).by_body.values()
+            late = [row for row in rows if row.stored.state is MessageState.SCHEDULED]
+            if late:
+                raise Violation("moves", f"time does not go on for {late}")
+        bodies: dict[tuple[int, bytes], int] = {}
         for store in self.world.stores.values():
-            check_at_rest(store, lambda _, row: bodies.setdefault(row.bare, len(bodies)))
+            check_at_rest(
+                store,
+                lambda key, row: bodies.setdefault((key.incarnation, row.bare), len(bodies)),
+            )
         return Result(
             self.seed, self.history.digest, self.history.length, self.world.scheduler.steps
         )
@@ -108,7 +152,7 @@ class MigrationSimulation:
         random, now_ms = self.random, self.world.now_ms()
         for _ in range(random.randint(20, 120)):
             self._bodies += 1
-            session_id = random.choice(SESSIONS) if self.queue.requires_session else None
+            session_id = random.choice(SESSIONS) if self.with_sessions else None
             encoded = encode_message(
                 properties=Properties(message_id=f"id-{self._bodies}", group_id=session_id),
                 data=b"%d" % self._bodies,
@@ -121,25 +165,28 @@ class MigrationSimulation:
             if random.randrange(6) == 0:
                 message.state = MessageState.SCHEDULED
                 message.expires_ms = now_ms + random.randint(3_000, HOUR_MS)
-            partition = hash_of(session_id, self._bodies) % len(self.queue.placement)
-            key = SubQueueKey(self.queue.incarnation, partition, SubQueueKind.MAIN)
+            partition = partition_for(session_id, self._bodies, len(self.entity.placement))
+            key = SubQueueKey(self.entity.incarnation, partition, SubQueueKind.MAIN)
             self._broker(key).send(key, [message], self._hand, self._bodies)
         self.world.run_for(200)
 
-    def _use(self) -> set[bytes]:
-        """Settle some; what is left locked is returned."""
-        locked: set[bytes] = set()
-        for partition in range(len(self.queue.placement)):
-            key = SubQueueKey(self.queue.incarnation, partition, SubQueueKind.MAIN)
-            broker = self._broker(key)
-            lock = None
-            if self.queue.requires_session:
-                lock = broker.accept_session(key, None, self._hand)
-                if lock is None:
-                    continue
-                state = b"state of %s" % lock.session_id.encode()
-                broker.set_session_state(lock, state, self._hand, 0)
-            locked |= self._settle_some(broker, key, lock)
+    def _use(self) -> dict[int, set[bytes]]:
+        """Settle some; what is left locked is returned, by incarnation."""
+        locked: dict[int, set[bytes]] = {}
+        for entity in self._holding:
+            if isinstance(entity, Topic):
+                continue
+            kept = locked[entity.incarnation] = set()
+            for key in self._sub_queues(entity, SubQueueKind.MAIN):
+                broker = self._broker(key)
+                lock = None
+                if self.with_sessions:
+                    lock = broker.accept_session(key, None, self._hand)
+                    if lock is None:
+                        continue
+                    state = b"state of %s" % lock.session_id.encode()
+                    broker.set_session_state(lock, state, self._hand, 0)
+                kept |= self._settle_some(broker, key, lock)
         self.world.run_for(200)
         return locked
 
@@ -162,9 +209,11 @@ class MigrationSimulation:
 
     # The move, with troubles.
 
-    def _migrate(self, locked: set[bytes]) -> None:
-        world, source = self.world, self.queue
-        before, states = self._rows(source), self._states(source)
+    def _migrate(self, locked: dict[int, set[bytes]]) -> None:
+        world, source = self.world, self.entity
+        before = {each.incarnation: self._rows(each) for each in self._holding}
+        states = {each.incarnation: self._states(each) for each in self._holding}
+        rules = self._rules()
         stopped = migrations.start(
             world.catalog,
             source,
@@ -172,6 +221,36 @@ class MigrationSimulation:
             capture=bool(self.random.randrange(2)),
             now_ms=world.now_ms(),
         )
+        called_off = not self.random.randrange(3)
+        self._with_troubles()
+        if called_off:
+            migrations.set_course(world.catalog, stopped, Course.CALLED_OFF, world.now_ms())
+        pairs = migrations.pairs_of(world.catalog, stopped)
+        world.run_until(lambda: self._empty([pair.source for pair in pairs]))
+        if called_off:
+            migrations.set_course(world.catalog, stopped, Course.BACK, world.now_ms())
+            self._with_troubles()
+            pairs = migrations.pairs_of(world.catalog, stopped)
+            world.run_until(lambda: self._empty([pair.twin for pair in pairs]))
+        for pair in pairs:
+            full, empty = (pair.source, pair.twin) if called_off else (pair.twin, pair.source)
+            was = before[pair.source.incarnation]
+            had = locked.get(pair.source.incarnation, set()) & was.by_body.keys()
+            check_move(was, self._rows(full), had, there_and_back=called_off)
+            if self._states(full) != states[pair.source.incarnation]:
+                raise Violation("moves", f"the states are {self._states(full)}")
+            if self._rows(empty).by_body or self._states(empty):
+                raise Violation("moves", "something is left although all was moved")
+        count = sum(len(each.by_body) for each in before.values())
+        self.history.record(FaultHappened(f"{count} messages were moved"))
+        end = migrations.call_off if called_off else migrations.switch
+        self.entity = end(world.catalog, stopped, world.now_ms())
+        if self._rules() != rules:
+            raise Violation("moves", "a subscription has other rules")
+        world.run_for(2 * LIFE_MS)
+
+    def _with_troubles(self) -> None:
+        world = self.world
         troubles = Troubles(world, self.history, pause_ms=(5, 400))
         world.roads_are_bad = True
         troubles.begin()
@@ -181,25 +260,15 @@ class MigrationSimulation:
         for store in world.stores.values():
             store.faults._scripted.clear()
         world.settle_down()
-        world.run_until(lambda: self._moved(stopped))
-        twin = migrations.twin_of(world.catalog, stopped)
-        assert twin is not None
-        check_move(before, self._rows(twin), locked & before.by_body.keys())
-        if self._states(twin) != states:
-            raise Violation("moves", f"states were {states}, and are {self._states(twin)}")
-        if self._rows(stopped).by_body or self._states(stopped):
-            raise Violation("moves", "something is left although all was moved")
-        self.history.record(FaultHappened(f"{len(before.by_body)} messages were moved"))
-        self.queue = migrations.switch(world.catalog, stopped, twin, world.now_ms())
-        world.run_for(2 * LIFE_MS)
 
-    def _moved(self, source: Queue) -> bool:
+    def _empty(self, givers: list[Entity]) -> bool:
         return all(
             self.world.stores[store_id].serving
             and self.world.stores[store_id]
-            .broker.movers.standing(source.incarnation, index)
+            .broker.movers.standing(giver.incarnation, index)
             .finished
-            for index, store_id in enumerate(source.placement)
+            for giver in givers
+            for index, store_id in enumerate(giver.placement)
         )
 
     # What is there.
@@ -209,16 +278,16 @@ class MigrationSimulation:
         assert store is not None
         return store.broker
 
-    def _sub_queues(self, queue: Queue, *kinds: SubQueueKind) -> list[SubQueueKey]:
+    def _sub_queues(self, entity: Entity, *kinds: SubQueueKind) -> list[SubQueueKey]:
         return [
-            SubQueueKey(queue.incarnation, partition, kind)
-            for partition in range(len(queue.placement))
+            SubQueueKey(entity.incarnation, partition, kind)
+            for partition in range(len(entity.placement))
             for kind in kinds
         ]
 
-    def _rows(self, queue: Queue) -> Rows:
+    def _rows(self, entity: Entity) -> Rows:
         found = []
-        for key in self._sub_queues(queue, *KEPT):
+        for key in self._sub_queues(entity, *KEPT):
             store = self.world.owner(key)
             assert store is not None
             sub_queue = store.broker.stored_sub_queue(key)
@@ -226,9 +295,9 @@ class MigrationSimulation:
                 found.append((key, rows_of(store, sub_queue.slot)))
         return Rows(found)
 
-    def _states(self, queue: Queue) -> dict[str, bytes]:
+    def _states(self, entity: Entity) -> dict[str, bytes]:
         states = {}
-        for key in self._sub_queues(queue, SubQueueKind.MAIN):
+        for key in self._sub_queues(entity, SubQueueKind.MAIN):
             store = self.world.owner(key)
             assert store is not None
             sub_queue = store.broker.stored_sub_queue(key)
@@ -241,6 +310,8 @@ class MigrationSimulation:
         return states
 
 
-def hash_of(session_id: str | None, number: int) -> int:
-    """Of the session where there is one: it lies in one partition (P-18)."""
-    return number if session_id is None else SESSIONS.index(session_id)
+def partition_for(session_id: str | None, number: int, partitions: int) -> int:
+    """By its session where there is one: that lies in one partition (P-18)."""
+    if session_id is None:
+        return number % partitions
+    return partition_of_key(session_id, partitions)

@@ -31,7 +31,8 @@ class StoredJournal:
     __slots__ = ("head", "holds", "rows")
 
     def __init__(self) -> None:
-        self.head = JournalHead()
+        self.head: JournalHead | None = None
+        """None before the first commit that says one: a hold may be there sooner."""
         self.rows: dict[int, JournalRow] = {}
         self.holds: dict[str, JournalHold] = {}
 
@@ -54,7 +55,7 @@ class StoredJournal:
         return [JournalSize(each.offset, each.time_ms, each.bytes) for each in records]
 
     def offset_at(self, time_ms: int) -> int:
-        head = self.head
+        head = self.head or JournalHead()
         low, high = head.earliest, head.next_offset
         while low < high:
             middle = (low + high) // 2
@@ -78,7 +79,8 @@ class StoredJournals:
         self._count_copy = count_copy
 
     def heads(self) -> list[tuple[int, JournalHead]]:
-        return [(slot, each.head.copy()) for slot, each in sorted(self.by_slot.items())]
+        found = [(slot, each.head) for slot, each in sorted(self.by_slot.items())]
+        return [(slot, head.copy()) for slot, head in found if head is not None]
 
     def holds(self) -> list[JournalHold]:
         journals = [journal for _, journal in sorted(self.by_slot.items())]
@@ -175,7 +177,7 @@ class MemoryJournalHandle:
 
     def head(self, key: SubQueueKey) -> JournalHead | None:
         journal = self._journal(key)
-        return None if journal is None else journal.head.copy()
+        return None if journal is None or journal.head is None else journal.head.copy()
 
     def read(
         self,

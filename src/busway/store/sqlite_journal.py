@@ -119,7 +119,8 @@ def _insert(connection: sqlite3.Connection, records: list[JournalRecord]) -> Non
             record.lock_token or schema.ABSENT_DATA,
         )
         content = record.content
-        if content is None and record.reason is None and not record.related_number:
+        told = record.reason is not None or record.description is not None
+        if content is None and not told and not record.related_number:
             moments.append(row)
             continue
         row = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,9 +22,9 @@ from typing import IO
 
 import busway
 
-READY_S = 30.0
+READY_S = 120.0
 """Generous: a ready server takes well under a second, a loaded machine may not."""
-STOP_S = 30.0
+STOP_S = 120.0
 
 
 class ServerError(Exception):
@@ -62,6 +63,7 @@ class Server:
         self._environment = dict(environment or {})
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[str] | None = None
+        self._held: socket.socket | None = None
 
     # --- its life ----------------------------------------------------------------------------
 
@@ -71,6 +73,7 @@ class Server:
             raise ServerError("the server is already running")
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="busway-test-")
+        self._hold_a_port()
         folder = Path(self._folder.name)
         (folder / "busway.toml").write_text(self._config)
         with (folder / "log").open("a") as log:
@@ -112,6 +115,9 @@ class Server:
         """End it if it still runs, and remove its temporary files."""
         if self._process is not None and self._process.poll() is None:
             self.stop()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -161,6 +167,24 @@ class Server:
         return "" if self._folder is None else Path(self._folder.name, "log").read_text()
 
     # --- how it is done ----------------------------------------------------------------------
+
+    def _hold_a_port(self) -> None:
+        """Keep others from taking the port while the server is down.
+
+        Linux gives nobody a port that a socket is bound to, and lets who names it listen there as
+        long as that socket does not. Elsewhere the server finds one by itself.
+        """
+        if sys.platform != "linux" or self._held is not None:
+            return
+        held = socket.socket()
+        try:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", self.port))
+        except OSError:
+            held.close()
+            raise
+        self._held = held
+        self.port = int(held.getsockname()[1])
 
     def _child_environment(self) -> dict[str, str]:
         """The test's own, without settings for some other server, and with this very Busway."""

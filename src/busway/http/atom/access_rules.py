@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from xml.etree.ElementTree import Element
 
 from busway.http.atom.instants import instant
 from busway.http.atom.markup import Markup, element
 from busway.http.atom.reading import bad, children, local_name, text_of
+from busway.model.access import fresh_key
 from busway.model.entities import AuthorizationRule
 
 RULE = "AuthorizationRule"
 RULES = "AuthorizationRules"
 CLAIM_TYPE, CLAIM_VALUE = "SharedAccessKey", "None"
-KEY_BYTES = 32
 
 Random = Callable[[int], bytes]
 
@@ -40,10 +39,6 @@ def _read_rule(rule: Element, random: Random) -> AuthorizationRule:
         texts.get("PrimaryKey") or fresh_key(random),
         texts.get("SecondaryKey") or fresh_key(random),
     )
-
-
-def fresh_key(random: Random) -> str:
-    return base64.b64encode(random(KEY_BYTES)).decode()
 
 
 # --- Out -----------------------------------------------------------------------------------------

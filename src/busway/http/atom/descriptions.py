@@ -22,7 +22,7 @@ from busway.http.atom.versions import FILTER_COUNTS, FIRST, MESSAGE_SIZE, PARTIT
 from busway.model.durations import format_iso, parse_iso
 from busway.model.entities import EntityStatus, Queue, Subscription, Topic
 from busway.model.limits import TIERS, Tier
-from busway.model.properties import PROPERTIES, Kind, Property, own_properties_of
+from busway.model.properties import OWN_FIELDS, PROPERTIES, Kind, Property
 
 AnyEntity = TypeVar("AnyEntity", Queue, Topic, Subscription)
 
@@ -319,7 +319,7 @@ def read(
             values[field] = getattr(old, field)
     if old is not None:
         # What the service does not have, its clients cannot mean to change.
-        values |= {row.field: getattr(old, row.field) for row in own_properties_of(type(old))}
+        values |= {field: getattr(old, field) for field in OWN_FIELDS}
     if RULES in there and description.entity is not Subscription:
         values["authorization_rules"] = read_access_rules(there[RULES], request.random)
     if isinstance(old, Queue | Topic) and "max_size_mb" in values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from busway.model.message import Message, MessageState
@@ -57,9 +57,12 @@ class Rows:
         return sorted(self.by_body, key=lambda body: self.by_body[body].number)
 
 
-def check_move(before: Rows, after: Rows, locked: set[bytes]) -> None:
+def check_move(
+    before: Rows, after: Rows, locked: set[bytes], *, there_and_back: bool = False
+) -> None:
     """`locked` are those that a receiver had: a lock that ran out has counted (LOCK-4), one that
-    its store lost has not (D-5)."""
+    its store lost has not (D-5). What went there and back was in several places meanwhile: of that
+    only sessions keep their order."""
     lost = before.by_body.keys() - after.by_body.keys()
     if lost:
         raise Violation(NAME, f"lost: {[before.by_body[body] for body in lost]}")
@@ -73,18 +76,20 @@ def check_move(before: Rows, after: Rows, locked: set[bytes]) -> None:
         counted = now.delivery_count - row.delivery_count
         if counted and not (counted == 1 and body in locked):
             raise Violation(NAME, f"the deliveries of {row} are {now.delivery_count}")
-    _check_order(before, after)
+    _check_order(before, after, by_session=there_and_back)
 
 
-def _check_order(before: Rows, after: Rows) -> None:
+def _check_order(before: Rows, after: Rows, *, by_session: bool) -> None:
     """What lay in one place, and lies in one place again, is in the order in which it was; sessions
     are never split (P-18), so that is more than FIFO within each."""
-    first: dict[tuple[SubQueueKind, int, int], list[bytes]] = {}
-    then: dict[tuple[SubQueueKind, int, int], list[bytes]] = {}
+    first: dict[Hashable, list[bytes]] = {}
+    then: dict[Hashable, list[bytes]] = {}
     for rows, ways in ((before, first), (after, then)):
         for body in rows.in_order():
             source, twin = before.by_body[body], after.by_body[body]
-            way = (source.stored.kind, source.partition, twin.partition)
+            way: Hashable = (source.stored.kind, source.partition, twin.partition)
+            if by_session:
+                way = (source.stored.kind, source.stored.session_id or body)
             ways.setdefault(way, []).append(body)
     for way, bodies in first.items():
         if then[way] != bodies:
