@@ -72,6 +72,10 @@ class CommitTimes:
         self.total_ms = 0
         self.failed = 0
 
+    @property
+    def done(self) -> int:
+        return sum(self.counts)
+
     def took(self, duration_ms: int) -> None:
         self.counts[bisect_left(COMMIT_BOUNDS_MS, duration_ms)] += 1
         self.total_ms += duration_ms

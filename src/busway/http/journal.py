@@ -249,8 +249,6 @@ async def _read(call: Call) -> web.StreamResponse:
         await reply.write(chunk)
         try:
             async for chunk in chunks:
-                # A reader that is fast never makes a write wait; everybody else must have a turn.
-                await asyncio.sleep(0)
                 await reply.write(chunk)
         except (JournalError, StoreUnavailable) as error:
             # The status is sent: all that can be told is that this is not the end.

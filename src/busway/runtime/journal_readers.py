@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from busway.model.entities import Entity
 from busway.runtime.journal_workers import Answer, Workers
+from busway.runtime.pace import Pace
 from busway.store.journal import JournalHandle, JournalHold
 
 if TYPE_CHECKING:
@@ -41,10 +42,17 @@ class Ask:
 class JournalReaders:
     """Made with the node; costs nothing until somebody reads, not even an import (D-33)."""
 
-    def __init__(self, sources: Mapping[str, Source], workers: Workers | None = None) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        workers: Workers | None = None,
+        commits: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`commits` counts those of the stores: who reads gives way to who sends."""
         self._paths = {name: each for name, each in sources.items() if isinstance(each, Path)}
         self._handles = {name: each for name, each in sources.items() if not isinstance(each, Path)}
         self.workers = workers or Workers()
+        self._pace = Pace(commits)
         self._unwanted: set[asyncio.Task[Answer]] = set()
         """Answers to what nobody waits for any more."""
 
@@ -101,6 +109,7 @@ class JournalReaders:
                 coming = read(next_offset) if next_offset < stop else None
                 for chunk in chunks:
                     yield chunk
+                    await self._pace.turn()
         finally:
             if coming is not None:
                 self._leave(coming)

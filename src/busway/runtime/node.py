@@ -138,7 +138,8 @@ class Node:
         catalogs.be_quick()
         owners |= {store.store_id: store.broker for store in self.stores if store.store_id}
         self.journals = JournalReaders(
-            {store.store_id: store.journals for store in self.stores if store.store_id}
+            {store.store_id: store.journals for store in self.stores if store.store_id},
+            commits=lambda: sum(store.broker.commit_times.done for store in self.stores),
         )
         self.namespaces = namespaces = Namespaces(host, catalogs, owners, hosts=tenants.hosts)
         sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
