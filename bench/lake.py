@@ -23,11 +23,11 @@ from typing import Any
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import encode_message
-from busway.pipeline.capture import Capture, CaptureSettings
-from busway.pipeline.export import export
-from busway.pipeline.lake import Lake
-from busway.pipeline.sender import Sender
-from busway.pipeline.session import open_session
+from busway.pipeline.jobs.capture import Capture, CaptureSettings
+from busway.pipeline.jobs.export import export
+from busway.pipeline.lake.lake import Lake
+from busway.pipeline.wire.sender import Sender
+from busway.pipeline.spark.session import open_session
 from busway.remote import connection
 from busway.testing.server import Server
 

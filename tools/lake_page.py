@@ -1,4 +1,4 @@
-"""Writes docs/reference/lake.md from the tables themselves (`busway.pipeline.tables`).
+"""Writes docs/reference/lake.md from the tables themselves (`busway.pipeline.lake.tables`).
 
     python -m tools.lake_page
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busway.pipeline.lake_table import LakeTable
-from busway.pipeline.tables import ALL, STATES
+from busway.pipeline.lake.table import LakeTable
+from busway.pipeline.lake.tables import ALL, STATES
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "lake.md"
 COMMAND = "python -m tools.lake_page"

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from busway import __version__
-from busway.pipeline import commands as pipeline_commands
+from busway.pipeline.commands import app as pipeline_commands
 from busway.remote import capture as capture_command
 from busway.remote import commands as remote_commands
 from busway.remote import rules as rules_command

@@ -1,5 +1,5 @@
 """Spark finds data sources in modules of such a name by itself: no registration is needed."""
 
-from busway.pipeline.source import BuswayDataSource as DefaultSource
+from busway.pipeline.datasource.source import BuswayDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -28,10 +28,10 @@ import pyarrow.compute as pc
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import encode_message
-from busway.pipeline.journal import Journal
-from busway.pipeline.lake import Lake, Table
-from busway.pipeline.sender import Sender
-from busway.pipeline.tables import EVENTS
+from busway.pipeline.lake.lake import Lake, Table
+from busway.pipeline.lake.tables import EVENTS
+from busway.pipeline.wire.journal import Journal
+from busway.pipeline.wire.sender import Sender
 from busway.remote import connection
 from busway.testing.server import Server
 from tests.pipeline.jobs import Job, pipeline, wait_for

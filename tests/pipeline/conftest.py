@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from busway.pipeline.session import open_session
+from busway.pipeline.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

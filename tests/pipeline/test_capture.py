@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from busway.pipeline.capture import Capture, Captured, CaptureSettings
-from busway.pipeline.journal import Journal
-from busway.pipeline.lake import Lake
-from busway.pipeline.tables import EVENTS
+from busway.pipeline.jobs.capture import Capture, Captured, CaptureSettings
+from busway.pipeline.lake.lake import Lake
+from busway.pipeline.lake.tables import EVENTS
+from busway.pipeline.wire.journal import Journal
 from busway.remote import connection
 from busway.testing.server import Server
 from tests.pipeline.jobs import Job, pipeline
@@ -60,7 +60,7 @@ QUEUE_ENTRY = (
 DIES_BETWEEN_THE_COMMITS = """
 import os, signal
 from busway.cli import main
-from busway.pipeline.lake import Table
+from busway.pipeline.lake.lake import Table
 
 append = Table.append
 

@@ -14,9 +14,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from typer.testing import CliRunner, Result
 
 from busway.cli import app
-from busway.pipeline.capture import Capture, Captured, CaptureSettings
-from busway.pipeline.lake import Lake, Table
-from busway.pipeline.tables import ALL, BY_NAME, EVENTS
+from busway.pipeline.jobs.capture import Capture, Captured, CaptureSettings
+from busway.pipeline.lake.lake import Lake, Table
+from busway.pipeline.lake.tables import ALL, BY_NAME, EVENTS
 from busway.remote import connection
 from busway.testing.server import Server
 from tests.pipeline.jobs import WAIT_S, Job, pipeline, wait_for
@@ -197,7 +197,7 @@ def test_the_doctor_knows_what_is_here(monkeypatch: pytest.MonkeyPatch, server: 
     assert key not in json.dumps(findings)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("busway.pipeline.java._of_wheel", lambda: None)
+    monkeypatch.setattr("busway.pipeline.spark.java._of_wheel", lambda: None)
     result = invoke("doctor")
     assert result.exit_code == 1
     assert "JAVA_HOME names /nowhere" in result.stdout

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from busway.pipeline.curate import NothingCapturedError, curate
-from busway.pipeline.lake import Lake
-from busway.pipeline.tables import BY_NAME, EVENTS
+from busway.pipeline.jobs.curate import NothingCapturedError, curate
+from busway.pipeline.lake.lake import Lake
+from busway.pipeline.lake.tables import BY_NAME, EVENTS
 from tests.pipeline.stories import Story
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from busway.pipeline.tables import MESSAGES
+from busway.pipeline.lake.tables import MESSAGES
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "capture-to-a-lake.md"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busway.pipeline import java
+from busway.pipeline.spark import java
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from busway.cli import app
-from busway.pipeline.lake import ConflictError, Lake, LakeFolderError, Table, TableLayout
+from busway.pipeline.lake.lake import ConflictError, Lake, LakeFolderError, Table, TableLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

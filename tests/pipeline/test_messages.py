@@ -26,7 +26,7 @@ from busway.broker.journal_columns import to_columns
 from busway.model.entities import Queue
 from busway.model.journal import JournalEvent, columns_named
 from busway.model.names import SubQueueKind
-from busway.pipeline.messages import MessageError, encode
+from busway.pipeline.wire.messages import MessageError, encode
 from busway.store.journal import JournalPage, JournalRecord, JournalRow
 from tests.store.test_contract_journal import content
 

@@ -20,12 +20,12 @@ from azure.servicebus import (
     ServiceBusSubQueue,
 )
 
-from busway.pipeline.capture import Capture, Captured, CaptureSettings
-from busway.pipeline.curate import curate
-from busway.pipeline.lake import Lake
-from busway.pipeline.migrate import Migrate, MigrationError, Migrations, NotTheSameError
-from busway.pipeline.move_judge import COMPARED, judged, paired
-from busway.pipeline.tables import EVENTS, MESSAGES
+from busway.pipeline.jobs.capture import Capture, Captured, CaptureSettings
+from busway.pipeline.jobs.curate import curate
+from busway.pipeline.jobs.migrate import Migrate, MigrationError, Migrations, NotTheSameError
+from busway.pipeline.jobs.move_judge import COMPARED, judged, paired
+from busway.pipeline.lake.lake import Lake
+from busway.pipeline.lake.tables import EVENTS, MESSAGES
 from busway.remote import connection
 from busway.testing.server import Server
 from tests.pipeline.jobs import Job, pipeline
@@ -265,7 +265,7 @@ def test_p_47_a_lake_has_the_journals_of_before_and_after_and_each_message_once(
     with client.get_queue_sender("kept") as sender:
         sender.send_messages(ServiceBusMessage("uncaptured", message_id="late", session_id="s1"))
     migrate = job(server, spark, tmp_path, "kept", partitioned=False)
-    monkeypatch.setattr("busway.pipeline.migrate.CAPTURE_PATIENCE_S", 0.0)
+    monkeypatch.setattr("busway.pipeline.jobs.migrate.CAPTURE_PATIENCE_S", 0.0)
     with pytest.raises(MigrationError, match="events of 'kept' to read") as told:
         migrate.run()
     assert "busway pipeline capture --once" in str(told.value)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from busway.cli import app
-from busway.pipeline.tables import ALL
+from busway.pipeline.lake.tables import ALL
 from busway.remote.connection import VARIABLE
 from busway.testing.server import Server
 from tests.http.asking import ask, manager
@@ -96,7 +96,7 @@ def test_a_wrong_key_is_said_so(server: Server, tmp_path: Path) -> None:
 def test_a_server_that_is_not_there_is_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("busway.pipeline.capture.FIRST_PATIENCE_S", 0.0)
+    monkeypatch.setattr("busway.pipeline.jobs.capture.FIRST_PATIENCE_S", 0.0)
     arguments = ["--entity", "orders", "--lake", str(tmp_path), "--connection-string", NOBODY]
     assert "cannot be reached" in refused(invoke("capture", *arguments))
 
@@ -145,7 +145,7 @@ def test_without_java_nothing_is_switched(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("busway.pipeline.java._of_wheel", lambda: None)
+    monkeypatch.setattr("busway.pipeline.spark.java._of_wheel", lambda: None)
     said = refused(invoke("capture", "--entity", "quiet", "--lake", str(tmp_path)))
     assert "JAVA_HOME names /nowhere" in said
     assert "'make pipeline' in a clone" in said

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.pipeline.offsets import Offset, OffsetError, Span, grouped, spans
+from busway.pipeline.wire.offsets import Offset, OffsetError, Span, grouped, spans
 
 offsets = st.builds(
     Offset,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from busway.pipeline.progress import progress
+from busway.pipeline.commands.progress import progress
 
 
 class Screen(io.StringIO):

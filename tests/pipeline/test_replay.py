@@ -19,12 +19,12 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from busway.pipeline.capture import Capture, CaptureSettings
-from busway.pipeline.copies import ORIGINAL_ID
-from busway.pipeline.lake import Lake
-from busway.pipeline.replay import Replay, ReplayError, Selection
-from busway.pipeline.tables import EVENTS
-from busway.pipeline.target import TargetError
+from busway.pipeline.jobs.capture import Capture, CaptureSettings
+from busway.pipeline.jobs.replay import Replay, ReplayError, Selection
+from busway.pipeline.lake.lake import Lake
+from busway.pipeline.lake.tables import EVENTS
+from busway.pipeline.wire.copies import ORIGINAL_ID
+from busway.pipeline.wire.target import TargetError
 from busway.remote import connection
 from busway.testing.server import Server
 from tests.pipeline.stories import Story

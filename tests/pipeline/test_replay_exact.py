@@ -14,13 +14,13 @@ from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import encode_message, read_application_properties
 from busway.amqp.types import Described, Int, Symbol, Timestamp, ULong
 from busway.model.partitioning import message_id_text
-from busway.pipeline.capture import Capture, CaptureSettings
-from busway.pipeline.copies import ORIGINAL_ID, copy_of
-from busway.pipeline.journal import Journal
-from busway.pipeline.lake import Lake
-from busway.pipeline.offsets import Span
-from busway.pipeline.replay import Replay, ReplayError, Selection
-from busway.pipeline.sender import Sender
+from busway.pipeline.jobs.capture import Capture, CaptureSettings
+from busway.pipeline.jobs.replay import Replay, ReplayError, Selection
+from busway.pipeline.lake.lake import Lake
+from busway.pipeline.wire.copies import ORIGINAL_ID, copy_of
+from busway.pipeline.wire.journal import Journal
+from busway.pipeline.wire.offsets import Span
+from busway.pipeline.wire.sender import Sender
 from busway.remote import connection
 from busway.testing.server import Server
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from busway.pipeline import charts, report
-from busway.pipeline.charts import Line
+from busway.pipeline.figures import charts, report
+from busway.pipeline.figures.charts import Line
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 HOSTILE = "<script>alert('x')</script> & \"co\""

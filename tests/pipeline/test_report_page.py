@@ -12,7 +12,7 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from busway.pipeline import report
+from busway.pipeline.figures import report
 from tests.browser import browser
 from tests.pipeline.test_report import HOSTILE, NOON, figures
 

@@ -12,10 +12,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
-from busway.pipeline.capture import started
-from busway.pipeline.messages import hashed
-from busway.pipeline.options import READ_OPTIONS, WRITE_OPTIONS
-from busway.pipeline.sink import COLUMNS, Sent, SinkError, reconcile
+from busway.pipeline.datasource.options import READ_OPTIONS, WRITE_OPTIONS
+from busway.pipeline.datasource.sink import COLUMNS, Sent, SinkError, reconcile
+from busway.pipeline.jobs.capture import started
+from busway.pipeline.wire.messages import hashed
 from busway.testing.server import Server
 from tests.sdk.conftest import WAIT_S, everything
 

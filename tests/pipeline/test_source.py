@@ -10,11 +10,11 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from busway.pipeline.capture import started
-from busway.pipeline.journal import EpochError, Journal
-from busway.pipeline.offsets import Offset
-from busway.pipeline.options import read_options
-from busway.pipeline.source import StreamReader
+from busway.pipeline.datasource.options import read_options
+from busway.pipeline.datasource.source import StreamReader
+from busway.pipeline.jobs.capture import started
+from busway.pipeline.wire.journal import EpochError, Journal
+from busway.pipeline.wire.offsets import Offset
 from busway.remote import connection
 from busway.testing.server import Server
 from tests.sdk.conftest import received

@@ -16,12 +16,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import encode_message
-from busway.pipeline import sink, target, triage
-from busway.pipeline.journal import Journal
-from busway.pipeline.offsets import Span
-from busway.pipeline.options import write_options
-from busway.pipeline.sender import Sender
-from busway.pipeline.triage import Triage
+from busway.pipeline.datasource import sink
+from busway.pipeline.datasource.options import write_options
+from busway.pipeline.jobs import triage
+from busway.pipeline.jobs.triage import Triage
+from busway.pipeline.wire import target
+from busway.pipeline.wire.journal import Journal
+from busway.pipeline.wire.offsets import Span
+from busway.pipeline.wire.sender import Sender
 from busway.remote import connection
 from busway.remote.connection import Credentials
 from busway.remote.trust import VARIABLE, UntrustedError

@@ -21,15 +21,15 @@ from azure.servicebus import (
     ServiceBusSubQueue,
 )
 
-from busway.pipeline import triage
-from busway.pipeline.copies import ORIGINAL_ID, RESUBMITTED_FOR, copy_of
-from busway.pipeline.curate import curate
-from busway.pipeline.dead_letters import DeadLetterQueue, RolledBackError
-from busway.pipeline.lake import Lake
-from busway.pipeline.line import RefusedError
-from busway.pipeline.tables import EVENTS
-from busway.pipeline.target import TargetError
-from busway.pipeline.triage import Resubmitted, Triage, TriageError
+from busway.pipeline.jobs import triage
+from busway.pipeline.jobs.curate import curate
+from busway.pipeline.jobs.triage import Resubmitted, Triage, TriageError
+from busway.pipeline.lake.lake import Lake
+from busway.pipeline.lake.tables import EVENTS
+from busway.pipeline.wire.copies import ORIGINAL_ID, RESUBMITTED_FOR, copy_of
+from busway.pipeline.wire.dead_letters import DeadLetterQueue, RolledBackError
+from busway.pipeline.wire.line import RefusedError
+from busway.pipeline.wire.target import TargetError
 from busway.remote import connection
 from busway.remote.connection import Credentials
 from busway.testing.server import Server

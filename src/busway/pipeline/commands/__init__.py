@@ -1,0 +1,1 @@
+"""`busway pipeline ...`: the jobs at the command line."""

@@ -1,0 +1,399 @@
+"""`busway pipeline ...`: the jobs on Spark, from the command line.
+
+A command prints what it does while it does it, on the error stream, and a summary at its end; with
+`--json` the summary is one object, for programs. Every job may be killed and run again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from busway.pipeline.commands.console import (
+    FAILED,
+    Conf,
+    ConnectionString,
+    HttpEndpoint,
+    Json,
+    LakeFolder,
+    Master,
+    check_spark,
+    credentials_of,
+    kindly,
+    nearest,
+    number,
+    refuse,
+    say,
+    spark_session,
+    summarise,
+    undisturbed,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from busway.pipeline.jobs.capture import Capture
+    from busway.pipeline.wire.journal import Heads
+
+
+LOOK_EVERY_S = 0.5
+
+PIPELINE_HELP = """Capture what passes through the bus into a lake, and work with it on Spark.
+
+\b
+  busway pipeline doctor                                     what is there, and what is missing
+  busway pipeline capture --entity orders --lake ./lake      every event, until Ctrl-C
+  busway pipeline curate --lake ./lake                       messages, deliveries and figures
+  busway pipeline report --lake ./lake                       the figures as one HTML page
+  busway pipeline replay --lake ./lake --entity orders       messages once more
+  busway pipeline triage --entity orders                     dead letters, and what to do with them
+  busway pipeline migrate --entity orders --partitioned      to partitions, with all that it holds
+
+Commands that talk to a server take --connection-string, or the variable BUSWAY_CONNECTION_STRING.
+"""
+
+
+def add_to(app: typer.Typer, command: type[Any], group: type[Any]) -> None:
+    from busway.pipeline.commands.migrate import COMMANDS as MIGRATING
+    from busway.pipeline.commands.replay import COMMANDS as SENDING
+
+    pipeline = typer.Typer(cls=group, help=PIPELINE_HELP, no_args_is_help=True)
+    for name, function in (COMMANDS | SENDING | MIGRATING).items():
+        pipeline.command(name, cls=command, help=function.__doc__)(kindly(function))
+    app.add_typer(pipeline, name="pipeline", rich_help_panel=None)
+
+
+# --- Commands ------------------------------------------------------------------------------------
+
+
+def capture(
+    lake: LakeFolder,
+    entity: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="A queue or topic, or topic/Subscriptions/name; may be repeated.",
+        ),
+    ],
+    once: Annotated[
+        bool, typer.Option("--once", help="Only what is there now; otherwise until Ctrl-C.")
+    ] = False,
+    batch_events: Annotated[
+        str, typer.Option(metavar="N", help="At most so many events in a batch.  [default: 200000]")
+    ] = "200000",
+    connection_string: ConnectionString = None,
+    http_endpoint: HttpEndpoint = None,
+    master: Master = "local[*,4]",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the journal of entities into the table 'events' of a lake, each event once.
+
+    \b
+      busway pipeline capture --entity orders --lake ./lake            until Ctrl-C
+      busway pipeline capture --entity orders --lake ./lake --once     what is there now
+      busway pipeline capture --entity orders --entity news/Subscriptions/all --lake ./lake
+
+    \b
+    Capture is switched on where it is off, and it says from when on it captures. What the lake has
+    is not copied again, whatever was killed in between. The folder is made if it is not there.
+    """
+    from busway.pipeline.jobs.capture import Capture, Captured, CaptureSettings, switch_on
+    from busway.pipeline.lake.lake import Lake
+    from busway.pipeline.wire.journal import NotFoundError
+
+    credentials = credentials_of(connection_string, http_endpoint)
+    events = number("--batch-events", batch_events, 1, 100_000_000)
+    # What can go wrong does so before the broker keeps a journal for nobody, and before Spark,
+    # which takes its time.
+    check_spark()
+    Lake(lake).check_writable()
+    switched = {}
+    for name in entity:
+        try:
+            switched[name] = switch_on(credentials, name)
+        except NotFoundError as error:
+            raise nearest(credentials, name, error) from error
+    for name, (heads, was_off) in switched.items():
+        say(f"{name}: captured {'from now on' if was_off else f'since {heads.since}'}")
+    with spark_session("capture", master, conf) as spark:
+        options = {} if http_endpoint is None else {"httpEndpoint": http_endpoint}
+        total: dict[str, Captured] = {}
+
+        def told(captured: Captured) -> None:
+            total[captured.entity] = captured
+            say(f"{captured.entity}: {captured.rows:,} events in {captured.batches:,} batches")
+
+        running = []
+        for name, (heads, _) in switched.items():
+            settings = CaptureSettings(name, events_per_trigger=events)
+            job = Capture(spark, Lake(lake), credentials, settings, options, told)
+            running.append(Run(job, heads, job.begin(heads, once=once)))
+        if not _finished(running, once=once):
+            say("stopping; what was captured is kept, and the next run goes on from there")
+            for run in running:
+                run.query.stop()
+        for run in running:
+            run.job.release(run.heads)
+            total.setdefault(run.job.captured.entity, run.job.captured)
+        summary = {name: asdict(captured) for name, captured in total.items()}
+        lines = [
+            f"{name}: {each.rows:,} events in {each.batches:,} batches"
+            for name, each in total.items()
+        ]
+        summarise({"lake": str(lake), "entities": summary}, lines, as_json)
+
+
+@dataclass(slots=True)
+class Run:
+    """A capture of one journal."""
+
+    job: Capture
+    heads: Heads
+    query: StreamingQuery
+
+    def goes_on(self, *, once: bool) -> bool:
+        """Whether its query failed because the entity has another journal now; then that is read,
+        from its beginning."""
+        heads, _ = self.job.switch_on()
+        if heads.epoch == self.heads.epoch:
+            return False
+        say(
+            f"{self.job.captured.entity}: it was migrated, or made anew, and has a new journal: "
+            "going on with that"
+        )
+        self.heads, self.query = heads, self.job.begin(heads, once=once)
+        return True
+
+
+def _finished(runs: Sequence[Run], *, once: bool) -> bool:
+    """Wait until they have all ended, or one has failed; False if a signal came before that."""
+    with undisturbed() as asked_to_end:
+        while True:
+            for run in runs:
+                run.job.note(run.heads, run.query)
+                if (problem := run.query.exception()) is not None and not run.goes_on(once=once):
+                    for other in runs:
+                        if other.query.isActive:
+                            other.query.stop()
+                    raise problem
+            active = [run for run in runs if run.query.isActive]
+            if not active or asked_to_end:
+                return not active
+            time.sleep(LOOK_EVERY_S)
+
+
+def curate(
+    lake: LakeFolder, master: Master = "local[*,4]", conf: Conf = None, as_json: Json = False
+) -> None:
+    """Make the tables 'messages', 'deliveries' and 'dead_letters', and the figures, from 'events'.
+
+    \b
+      busway pipeline curate --lake ./lake
+
+    \b
+    Only what is new is read. It can run beside a capture, and be killed and run again.
+    """
+    from busway.pipeline.jobs.curate import captured
+    from busway.pipeline.jobs.curate import curate as run
+    from busway.pipeline.lake.lake import Lake
+
+    captured(Lake(lake))  # before Spark, which takes its time
+    with spark_session("curate", master, conf) as spark:
+        curated = run(spark, Lake(lake), lambda name, rows: say(f"{name}: {rows:,} rows written"))
+    lines = [f"{name}: {rows:,} rows" for name, rows in curated.rows.items()]
+    summarise(asdict(curated), lines, as_json)
+
+
+def report(
+    lake: LakeFolder,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The page.  [default: LAKE/report.html]")
+    ] = None,
+    entity: Annotated[str | None, typer.Option(metavar="NAME", help="Only this one.")] = None,
+    no_curate: Annotated[
+        bool, typer.Option("--no-curate", help="Show the figures as they are; needs no Spark.")
+    ] = False,
+    master: Master = "local[*,4]",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Write the figures of a lake as one HTML page with charts.
+
+    \b
+      busway pipeline report --lake ./lake                               lake/report.html
+      busway pipeline report --lake ./lake --entity orders --out orders.html
+
+    \b
+    It curates the lake first, so that the figures are of now.
+    """
+    from datetime import UTC, datetime
+
+    from busway.pipeline.figures import report as page
+    from busway.pipeline.jobs.curate import captured
+    from busway.pipeline.jobs.curate import curate as run
+    from busway.pipeline.lake.lake import Lake
+
+    there = Lake(lake)
+    captured(there)
+    if not no_curate:
+        with spark_session("report", master, conf) as spark:
+            run(spark, there, lambda name, rows: say(f"{name}: {rows:,} rows written"))
+    figures = page.read(there, entity)
+    file = Path(out) if out else Path(there.folder) / "report.html"
+    file.write_text(page.page(figures, datetime.now(UTC), str(lake)), encoding="utf-8")
+    summarise({"page": str(file)}, [f"The report is in {file}"], as_json)
+
+
+def export(
+    lake: LakeFolder,
+    out: Annotated[str, typer.Option(metavar="DIR", help="A folder for the files; made new.")],
+    table: Annotated[
+        str, typer.Option(metavar="NAME", help="A table; 'busway pipeline tables' names them.")
+    ] = "messages",
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Only rows that this is true for.")
+    ] = None,
+    master: Master = "local[*,4]",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Write a table of a lake as plain Parquet files, for tools that know nothing of Delta.
+
+    \b
+      busway pipeline export --lake ./lake --out ./messages
+      busway pipeline export --lake ./lake --where "state = 'dead_lettered'" --out ./dead
+
+    \b
+    All rows come from one version of the table. --where is a condition in SQL on its columns.
+    """
+    from busway.pipeline.jobs.export import check
+    from busway.pipeline.jobs.export import export as run
+    from busway.pipeline.lake.lake import Lake
+
+    check(Lake(lake), table, Path(out))
+    with spark_session("export", master, conf) as spark:
+        done = run(spark, Lake(lake), table, Path(out), where)
+    summarise(asdict(done), [f"{done.rows:,} rows of {table} are in {done.folder}"], as_json)
+
+
+def compact(
+    lake: LakeFolder,
+    table: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A table; all of them without it.")
+    ] = None,
+    vacuum_hours: Annotated[
+        str,
+        typer.Option(
+            metavar="N",
+            help="Remove files that no version of the last N hours has.  [default: 168]",
+        ),
+    ] = "168",
+    as_json: Json = False,
+) -> None:
+    """Join small files into large ones, and remove what no table needs any more.
+
+    \b
+      busway pipeline compact --lake ./lake
+      busway pipeline compact --lake ./lake --table events --vacuum-hours 24
+
+    \b
+    It can run beside a capture. Needs no Spark. Who reads a version older than the hours of
+    --vacuum-hours no longer finds its files.
+    """
+    from busway.pipeline.jobs.curate import captured
+    from busway.pipeline.lake.lake import Lake
+    from busway.pipeline.lake.tables import BY_NAME
+
+    # Files of a batch that is being written belong to no version yet: too young to be removed.
+    hours = number("--vacuum-hours", vacuum_hours, 1, 100_000)
+    for name in table or ():
+        if name not in BY_NAME:
+            refuse(f"There is no table '{name}'. There are: {', '.join(BY_NAME)}.")
+    captured(Lake(lake))
+    done = {}
+    for name in table or BY_NAME:
+        there = Lake(lake).table(BY_NAME[name].layout())
+        if there.exists():
+            metrics = there.compact()
+            removed = there.vacuum(hours)
+            done[name] = {
+                "joined": metrics["numFilesRemoved"],
+                "into": metrics["numFilesAdded"],
+                "removed": len(removed),
+            }
+            say(f"{name}: {done[name]['joined']} files became {done[name]['into']}")
+    lines = [
+        f"{name}: {each['joined']} files became {each['into']}, {each['removed']} were removed"
+        for name, each in done.items()
+    ]
+    summarise(done, lines, as_json)
+
+
+def tables(
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="One of them, with its columns.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what the tables of a lake are, and what each column means.
+
+    \b
+      busway pipeline tables
+      busway pipeline tables messages
+    """
+    from busway.pipeline.lake.tables import ALL, BY_NAME
+
+    if table is None:
+        known = {each.name: {"level": each.level, "meaning": each.meaning} for each in ALL}
+        lines = [f"{each.name:<20}{each.level:<8}{each.meaning}" for each in ALL]
+        summarise(known, lines, as_json)
+        return
+    if table not in BY_NAME:
+        refuse(f"There is no table '{table}'. There are: {', '.join(BY_NAME)}.")
+    chosen = BY_NAME[table]
+    columns = {
+        column.name: {"type": str(field.type), "meaning": column.meaning}
+        for column, field in zip(chosen.columns, chosen.layout().schema, strict=True)
+    }
+    lines = [f"{name:<28}{each['type']:<22}{each['meaning']}" for name, each in columns.items()]
+    summarise(columns, [chosen.meaning, "", *lines], as_json)
+
+
+def doctor(as_json: Json = False) -> None:
+    """Say what the pipeline needs, what of it is there, and how to get the rest.
+
+    \b
+      busway pipeline doctor
+
+    \b
+    Its status is 1 if a job could not run.
+    """
+    from busway.pipeline.spark.doctor import examine
+
+    findings = examine(os.environ)
+    lines = [
+        f"{'ok' if each.well else 'MISSING' if each.needed else '-':<9}{each.what:<11}{each.told}"
+        for each in findings
+    ]
+    summarise({each.what: asdict(each) for each in findings}, lines, as_json)
+    if any(each.needed and not each.well for each in findings):
+        sys.exit(FAILED)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "capture": capture,
+    "curate": curate,
+    "report": report,
+    "export": export,
+    "compact": compact,
+    "tables": tables,
+    "doctor": doctor,
+}

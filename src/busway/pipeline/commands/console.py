@@ -1,0 +1,263 @@
+"""What all commands of the pipeline share: their options, a session, progress, a summary, an end.
+
+Progress goes to the error stream and the summary to the output, so that the latter can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from busway.pipeline.wire.journal import NotFoundError
+    from busway.remote.connection import Credentials
+
+VARIABLE = "BUSWAY_CONNECTION_STRING"
+FAILED = 1
+USAGE_ERROR = 2
+INTERRUPTED = 130
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says when it did not wait long enough; no setting makes it wait longer."""
+
+ConnectionString = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help=f"What 'busway serve' has printed. Or the variable {VARIABLE}, which other users of "
+        "this machine do not see.",
+    ),
+]
+HttpEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Where the server serves HTTP, if not on the port of the connection string.",
+    ),
+]
+
+
+def lake_folder(text: str | None) -> str | None:
+    """Refused before anything is asked of a broker, or of Spark, which takes its time."""
+    from busway.pipeline.lake.lake import Lake, LakeFolderError
+
+    try:
+        return None if text is None else Lake(text).folder
+    except LakeFolderError as error:
+        refuse(str(error))
+
+
+LakeFolder = Annotated[
+    str,
+    typer.Option("--lake", metavar="DIR", help="The lake's folder.", callback=lake_folder),
+]
+Master = Annotated[
+    str,
+    typer.Option(
+        metavar="URL", help="Spark's master: local[*,4], spark://host:7077, ...", show_default=False
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")]
+
+
+def credentials_of(connection_string: str | None, http_endpoint: str | None) -> Credentials:
+    from busway.remote import connection
+
+    if connection_string is not None:
+        # Spark's processes are started from this one and look for it there.
+        os.environ[VARIABLE] = connection_string
+    try:
+        return connection.read(connection.found(None), http_endpoint)
+    except connection.ConnectionStringError as error:
+        refuse(str(error))
+
+
+def nearest(credentials: Credentials, entity: str, error: NotFoundError) -> NotFoundError:
+    """The error, with what the user may have meant."""
+    from busway.pipeline.wire.journal import NotFoundError
+    from busway.remote.client import RemoteServer
+
+    near = RemoteServer(credentials).nearest(entity)
+    return error if near is None else NotFoundError(f"{error} Is it '{near}'?")
+
+
+def check_spark() -> None:
+    """Say at once what a job would miss."""
+    from busway.pipeline.spark.doctor import examine
+
+    for each in examine(os.environ):
+        if each.needed and not each.well:
+            fail(f"{each.what}: {each.told}")
+
+
+@contextmanager
+def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
+    """A session for the length of a job."""
+    settings = {}
+    for each in conf or ():
+        name, equals, value = each.partition("=")
+        if not equals:
+            refuse(f"--conf is '{each}', and must be like spark.executor.memory=2g.")
+        settings[name.strip()] = value.strip()
+    from busway.pipeline.spark.session import open_session
+
+    with undisturbed() as asked_to_end:
+        check_spark()
+        say("starting Spark")
+        session = open_session(f"busway {job}", master, settings)
+    from pyspark.logger import PySparkLogger
+
+    # It would tell a mistake in a condition once more, as a page of JSON.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        if asked_to_end:
+            raise KeyboardInterrupt
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def undisturbed() -> Iterator[list[int]]:
+    """Signals wait. A start of Spark that is cut off leaves its JVM behind, and a call to the JVM
+    that is cut off prints pages.
+
+    What came meanwhile is in the list. Afterwards both signals end a job as Ctrl-C does.
+    """
+    asked: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for each in signals:
+        signal.signal(each, lambda number, frame: asked.append(number))
+    try:
+        yield asked
+    finally:
+        for each in signals:
+            signal.signal(each, signal.default_int_handler)
+
+
+def kindly(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, whose known errors are one sentence and a status, and Ctrl-C no traceback."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            say("stopped; run it again to go on")
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            told = known(error)
+            if told is None:
+                raise
+            fail(told)
+
+    return run
+
+
+def known(error: BaseException) -> str | None:
+    """The sentence of an error that a user can do something about; None for all others.
+
+    Spark wraps what its Python processes raise into texts; the last line that looks like one of
+    ours is the reason.
+    """
+    from busway.pipeline.spark.doctor import HOW_TO_GET_PACKAGES, PACKAGES
+
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in PACKAGES:
+        return f"{error.name} is not installed. {HOW_TO_GET_PACKAGES}"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename} cannot be used: {error.strerror}."
+    if _is_one(error, "deltalake.exceptions", "DeltaError"):
+        return f"A table of the lake cannot be used: {_first_line(error)}"
+    if _is_one(error, "pyspark.errors", "AnalysisException", "ParseException"):
+        return f"Spark does not take that: {_first_line(error)}"
+    from busway.pipeline.datasource.options import OptionError
+    from busway.pipeline.jobs.capture import CheckpointError
+    from busway.pipeline.jobs.curate import NothingCapturedError
+    from busway.pipeline.jobs.export import ExportError
+    from busway.pipeline.lake.lake import ConflictError, LakeFolderError
+    from busway.pipeline.spark.java import JavaError
+    from busway.pipeline.wire.journal import JournalError
+    from busway.remote.connection import ConnectionStringError
+    from busway.remote.trust import UntrustedError
+
+    ours = (
+        CheckpointError,
+        ConflictError,
+        ConnectionStringError,
+        NothingCapturedError,
+        ExportError,
+        JavaError,
+        JournalError,
+        LakeFolderError,
+        OptionError,
+        UntrustedError,
+    )
+    if isinstance(error, ours):
+        return str(error)
+    if TOO_SLOW in str(error):
+        return (
+            "Spark gives its Python processes ten seconds to start, and this machine was too busy "
+            "for that. Nothing is lost; run it again."
+        )
+    for line in reversed(str(error).splitlines()):
+        module, colon, text = line.strip().partition(": ")
+        if colon and module.startswith("busway.") and " " not in module:
+            return text
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    """Libraries print their stack behind it."""
+    return str(error).strip().partition("\n")[0]
+
+
+def _is_one(error: BaseException, module: str, *names: str) -> bool:
+    """Whether it is such an error of a library, which need not be loaded for that."""
+    library = sys.modules.get(module)
+    return any(isinstance(error, getattr(library, name, ())) for name in names)
+
+
+def number(option: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
+        refuse(f"{option} is '{text}', and must be a whole number from {least} to {most}.")
+    return int(text)
+
+
+_started = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - _started:7.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+def summarise(values: object, lines: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(values, default=str))
+    else:
+        for line in lines:
+            print(line)
+
+
+def refuse(text: str) -> NoReturn:
+    print(f"busway: {text}", file=sys.stderr)
+    sys.exit(USAGE_ERROR)
+
+
+def fail(text: str) -> NoReturn:
+    print(f"busway: {text}", file=sys.stderr)
+    sys.exit(FAILED)

@@ -1,0 +1,1 @@
+"""The lake: Delta tables in folders, what they hold, and how rows come into them once."""

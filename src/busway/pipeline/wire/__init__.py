@@ -1,0 +1,1 @@
+"""How jobs talk with a broker: its journals over HTTP, its queues over AMQP."""
