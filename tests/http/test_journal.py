@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -319,6 +321,32 @@ def test_what_is_not_installed_is_told_as_such_and_not_as_busy(
         assert (reply.status, reply.json["error"]) == (501, "not-installed")
         assert "busway[pipeline]" in reply.json["detail"]
         assert heads(bare, "captured")["partitions"]
+
+
+LARGE, LARGE_BYTES = 150, 200_000
+"""More than a batch, one that is read ahead, and all that sockets hold."""
+
+
+def test_a_reader_whose_rows_are_forgotten_meanwhile_is_cut_off(tmp_path: Path) -> None:
+    """It is not told an end that is none."""
+    with Server(config=CONFIG, data=tmp_path) as server:
+        send(server, "captured", LARGE, b"x" * LARGE_BYTES)
+        path = f"/captured/$journal/read?partition=0&from=0&to={LARGE}"
+        with closing(socket.socket()) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+            slow.settimeout(60)
+            slow.connect(("127.0.0.1", server.port))
+            head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {manager(server)}"
+            slow.sendall(f"{head}\r\n\r\n".encode())
+            got = slow.recv(1024)
+            assert got.startswith(b"HTTP/1.1 200 ")
+            assert (
+                put(server, "captured/$journal", {"capture": True, "max_size_mb": 1}).status == 200
+            )
+            wait_until(lambda: heads(server, "captured")["partitions"][0]["earliest"] > LARGE / 2)
+            while piece := slow.recv(1 << 20):
+                got = got[-16:] + piece
+        assert not got.endswith(b"0\r\n\r\n")  # the last chunk of a reply that is whole
 
 
 QUEUE = (
