@@ -530,28 +530,6 @@ class TestForwarding:
         catalog.create_queue(Queue(path="b", forward_to="a"))
         assert catalog.update(replace(first, forward_to="b")).forward_to == "b"
 
-    def test_of_dead_letters_in_a_circle_resubmits_them(self, catalog: Catalog) -> None:
-        """A habit of users of the service: what comes back by the other queue is tried anew."""
-        catalog.create_queue(Queue(path="a"))
-        catalog.create_queue(Queue(path="b", forward_to="a"))
-        assert catalog.update(Queue(path="a", forward_dead_letters_to="b"))
-
-    @pytest.mark.parametrize("field", ["forward_to", "forward_dead_letters_to"])
-    def test_to_itself_is_refused(self, catalog: Catalog, topic: Topic, field: str) -> None:
-        """FWD-1, as the administration clients for .NET and Java do."""
-        catalog.create_queue(Queue(path="a"))
-        own: dict[str, Any] = {field: "sb://ns.example/A"}
-        error = refused(PROPERTY_INVALID, catalog.update, Queue(path="a", **own))
-        assert "cannot have an auto-forwarding policy to itself" in error.text
-        refused(PROPERTY_INVALID, catalog.create_queue, Queue(path="A2", **{field: "a2"}))
-        around: dict[str, Any] = {field: topic.path}
-        error = refused(
-            PROPERTY_INVALID,
-            catalog.create_subscription,
-            Subscription(topic=topic.path, name="s", **around),
-        )
-        assert "cannot have an auto-forwarding policy to itself" in error.text
-
     def test_outlives_its_destination(self, catalog: Catalog) -> None:
         """FWD-4: what it cannot hand over goes to the dead letters; other updates still work."""
         catalog.create_queue(Queue(path="b"))

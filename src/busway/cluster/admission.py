@@ -26,7 +26,6 @@ from busway.model.errors import (
     BusError,
 )
 from busway.model.limits import KIB, SUBSCRIPTIONS_PER_TOPIC_MAX, TIERS
-from busway.model.names import name_key
 from busway.model.properties import FORWARDS, PARTITIONING, AnyEntity, refused
 
 
@@ -103,18 +102,11 @@ def check_goes_on(entity: Entity) -> None:
 
 
 def check_forwards(index: EntityIndex, entity: Entity, old: Entity | None = None) -> None:
-    """FWD-1: a destination must be there when it is named, and may go later (FWD-4).
-
-    It is another one, as client libraries of the service insist. A circle of several is let be: it
-    ends after four hops (FWD-3), and one through dead letters is how some resubmit them.
-    """
-    own = entity.topic if isinstance(entity, Subscription) else entity.path
+    """FWD-1: a destination must be there when it is named, and may go later (FWD-4)."""
     for row in FORWARDS:
         destination = getattr(entity, row.field, None)
         if destination is None or destination == getattr(old, row.field, None):
             continue
-        if name_key(destination) == name_key(own):
-            raise refused(entity, row, "an entity cannot have an auto-forwarding policy to itself")
         if index.find(destination) is None:
             raise refused(entity, row, "there is no queue or topic of that name")
 
