@@ -207,6 +207,31 @@ def test_fwd_3_a_ring_ends(house: SeveralEntities) -> None:
     assert texts(dead) == ["1"]
 
 
+def test_fwd_3_dead_letters_of_a_queue_that_collects_its_own_come_to_rest(
+    house: SeveralEntities,
+) -> None:
+    """It forwards everything to itself, dead letters as well: what the service accepts (DLQ-4)."""
+    queue = house.queue("self")
+    house.update(queue, forward_to="self", forward_dead_letters_to="self")
+    house.send(queue, "1", "2")
+    house.run(5_000)
+    house.update(queue, forward_to=None, forward_dead_letters_to=None)
+    assert house.receive(queue) == []
+    assert sorted(texts(house.dead_letters(queue))) == ["1", "2"]
+
+
+def test_fwd_3_who_collects_dead_letters_gets_what_was_forwarded_too_often(
+    house: SeveralEntities,
+) -> None:
+    collected = house.queue("collected")
+    queues = chain(house, 6)
+    house.update(queues[4], forward_dead_letters_to="collected")
+    house.send(queues[0], "1")
+    house.run(2_000)
+    (dead,) = house.receive(collected)
+    assert dead.properties[REASON] == "MaxTransferHopCountExceeded"
+
+
 # --- Destinations that cannot take it (FWD-4) ----------------------------------------------------
 
 

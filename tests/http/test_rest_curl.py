@@ -27,6 +27,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        plain = {k: v for k, v in os.environ.items() if not k.startswith("BUSWAY_")}
         self._process = subprocess.Popen(
             ["sh"],
             stdin=subprocess.PIPE,
@@ -34,7 +35,7 @@ class Shell:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=folder,
-            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")},
+            env={**plain, "PATH": path, "PYTHONPATH": str(ROOT / "src")},
         )
 
     def run(self, block: str) -> str:

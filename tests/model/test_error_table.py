@@ -158,7 +158,7 @@ STATUS_OF_CONDITION = {
     "com.microsoft:argument-error": {400},
     "com.microsoft:argument-out-of-range": {400},
     "com.microsoft:entity-disabled": {400},
-    "amqp:not-allowed": {400, 403},
+    "amqp:not-allowed": {400, 403, 409},  # the last one over HTTP alone
     "amqp:unauthorized-access": {401},
     "amqp:resource-limit-exceeded": {403},
     "amqp:link:message-size-exceeded": {403},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from busway.pipeline.spark.session import open_session
+from busway.remote.connection import VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 # Of this process and of the jobs that tests start: none of them lives long enough to win back what
 # the second compiler costs, and several run at once.
+
+
+@pytest.fixture(autouse=True)
+def _own_connection_string() -> Iterator[None]:
+    """A command that runs in this process leaves it for Spark's, and not for the next test."""
+    before = os.environ.get(VARIABLE)
+    yield
+    os.environ.pop(VARIABLE, None)
+    if before is not None:
+        os.environ[VARIABLE] = before
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
+from busway.remote.connection import VARIABLE
 from busway.testing import Server
 from tests.sdk.faces import FACES
 
@@ -104,10 +105,10 @@ def test_the_page_of_the_documentation_does_what_it_says(
     """`docs/how-to/manage-entities.md`."""
     (written,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     program = tmp_path / "page.py"
-    program.write_text(f"connection_string = {managed.tls_connection_string!r}\n{written}")
+    program.write_text(written)
     done = subprocess.run(
         [sys.executable, str(program)],
-        env={**os.environ, TRUST["sync"]: authority},
+        env={**os.environ, TRUST["sync"]: authority, VARIABLE: managed.tls_connection_string},
         capture_output=True,
         text=True,
         timeout=300,

@@ -204,10 +204,10 @@ class Intake:
         message.expires_ms = None  # TTL-8
         message.changes = merge_changes(message.changes, dict(reason))
         kind = SubQueueKind.DEAD_LETTER
-        holder = partition.holder
-        if holder.forward_dead_letters_to is not None:  # DLQ-4
-            message.destination = holder.forward_dead_letters_to
-            message.dead_letter_source = holder.path
+        forward_to = partition.way_of_dead_letters(message)
+        if forward_to is not None:
+            message.destination = forward_to
+            message.dead_letter_source = partition.holder.path
             kind = SubQueueKind.TRANSFER
         stage.put(partition.sub_queue(kind), message)
         stage.noted.append((partition.sub_queue(SubQueueKind.MAIN), Event.DEAD_LETTERED))

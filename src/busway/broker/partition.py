@@ -23,6 +23,7 @@ from busway.broker.tally import Tally
 from busway.model.durations import MINUTE_MS
 from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import DEAD_LETTER_TWICE, LOCK_LOST, SESSION_LOCK_LOST, BusError
+from busway.model.limits import FORWARDING_HOPS_MAX
 from busway.model.message import Message, MessageState, sequence_number
 from busway.store.base import SubQueueKey, SubQueueKind
 
@@ -376,6 +377,14 @@ class Partition:
         stage.update(sub_queue, message, Change(state, delivery_count, expires_ms, merged))
         return stage
 
+    def way_of_dead_letters(self, message: Message) -> str | None:
+        """Where its holder forwards dead letters to, or None: DLQ-4, FWD-3.
+
+        One that was forwarded too often is forwarded once more, because who collects dead letters
+        wants it, too, and then stays: or a holder that collects its own would never be done.
+        """
+        return None if message.hops > FORWARDING_HOPS_MAX else self.holder.forward_dead_letters_to
+
     def dead_letter(
         self,
         sub_queue: SubQueue,
@@ -394,7 +403,7 @@ class Partition:
         stage = self._owner.stage(1)
         stage.noted.append((sub_queue, Event.DEAD_LETTERED))
         change = Change(MessageState.ACTIVE, delivery_count, None, merged)
-        forward_to = self.holder.forward_dead_letters_to
+        forward_to = self.way_of_dead_letters(message)
         if forward_to is None:
             moved = changed_copy(message, change)
             moved.destination = None
