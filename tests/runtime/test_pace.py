@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from busway.runtime.pace import BUSY_S, PAUSE_S, Pace
+from busway.runtime.pace import BUSY_BYTES_PER_S, BUSY_S, Pace
 
 CHUNKS = 12
+CHUNK = BUSY_BYTES_PER_S // 100
 
 
 class Commits:
@@ -24,20 +25,20 @@ async def chunks(pace: Pace, count: int = CHUNKS, commits: Commits | None = None
     for _ in range(count):
         if commits is not None:
             commits.done += 1
-        await pace.turn()
+        await pace.sent(CHUNK)
     return loop.time() - began
 
 
 async def test_while_messages_pass_chunks_wait() -> None:
     commits = Commits()
-    assert await chunks(Pace(commits), commits=commits) >= CHUNKS * PAUSE_S * 0.9
+    assert await chunks(Pace(commits), commits=commits) >= CHUNKS / 100 * 0.9
 
 
 async def test_readers_share_one_pace() -> None:
     commits = Commits()
     pace = Pace(commits)
     both = await asyncio.gather(chunks(pace, commits=commits), chunks(pace, commits=commits))
-    assert max(both) >= 2 * CHUNKS * PAUSE_S * 0.9
+    assert max(both) >= 2 * CHUNKS / 100 * 0.9
 
 
 async def test_nobody_waits_where_nothing_passes() -> None:

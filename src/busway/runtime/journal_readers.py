@@ -109,7 +109,7 @@ class JournalReaders:
                 coming = read(next_offset) if next_offset < stop else None
                 for chunk in chunks:
                     yield chunk
-                    await self._pace.turn()
+                    await self._pace.sent(len(chunk))
         finally:
             if coming is not None:
                 self._leave(coming)

@@ -1,8 +1,8 @@
 """How fast readers of journals are served: as fast as they like, unless messages pass meanwhile.
 
 Rows are read by other processes, but their octets go through the loop that messages go through, and
-both want a processor. So while there are commits, all readers together get a chunk and wait then:
-32 MB a second, which is more than a few tasks of Spark take in.
+both want a processor. So while there are commits, all readers together get 16 MB a second: more
+than the journal of five thousand messages a second has, and little enough for sends not to notice.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-PAUSE_S = 0.008
-"""Between two chunks, of 256 KiB at most. Of half of it, the p99 of sends can tell."""
+BUSY_BYTES_PER_S = 16 * 1024 * 1024
+"""For all readers together. Of twice as much, the p99 of sends can tell on two cores."""
 BUSY_S = 0.1
 """So long after a commit, messages are taken to pass."""
 
@@ -25,8 +25,8 @@ class Pace:
         self._busy_until = 0.0
         self._next_at = 0.0
 
-    async def turn(self) -> None:
-        """Let others have theirs; and wait for it, while messages pass."""
+    async def sent(self, size: int) -> None:
+        """After so many octets: let others have their turn; longer, while messages pass."""
         now = asyncio.get_running_loop().time()
         commits = self._commits()
         if commits != self._seen:
@@ -34,5 +34,5 @@ class Pace:
         if now >= self._busy_until:
             await asyncio.sleep(0)  # a socket that takes all never makes its writer wait
             return
-        self._next_at = max(now, self._next_at) + PAUSE_S
+        self._next_at = max(now, self._next_at) + size / BUSY_BYTES_PER_S
         await asyncio.sleep(self._next_at - now)
