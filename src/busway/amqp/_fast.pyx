@@ -30,7 +30,20 @@ from busway.amqp.performatives import (
     Kind,
     Transfer,
 )
-from busway.amqp.sections import BROKER_ANNOTATIONS, SECTION_SYMBOLS, Parts, Sections
+from busway.amqp.sections import (
+    BROKER_ANNOTATIONS,
+    NO_DELIVERY_ANNOTATIONS,
+    SECTION_SYMBOLS,
+    TTL_MAX_MS,
+    Parts,
+    Sections,
+    delivered_front,
+    front_size,
+    kept_front,
+    long_ttl_ms,
+    with_times,
+)
+from busway.amqp.texts import TextMisfitError, with_texts
 from busway.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
 
 cdef extern from "<stdint.h>":

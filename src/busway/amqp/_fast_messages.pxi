@@ -13,12 +13,21 @@ cdef class Scan:
     cdef object message_id
     cdef object group_id
     cdef object absolute_expiry_ms
+    cdef object creation_ms
     cdef object application_properties
+    cdef bint mended
 
 
 def scan_message(payload):
     """One pass over a message; see the pure function."""
     cdef bytes data = payload if type(payload) is bytes else bytes(payload)
+    try:
+        return scan_sections(data, False)
+    except TextMisfitError:
+        return scan_sections(with_texts(data), True)
+
+
+cdef object scan_sections(bytes data, bint mended):
     cdef octets p = start_of(data)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t at = 0
@@ -31,7 +40,10 @@ def scan_message(payload):
     cdef bint regular = True
     cdef bint small
     cdef Scan scan = Scan()
+    cdef bytes front = b""
+    cdef bytes bare
     scan.annotations = b""
+    scan.mended = mended
     while at < end:
         small = end - at > 2 and p[at] == 0x00 and p[at + 1] == 0x53
         if small:
@@ -50,6 +62,8 @@ def scan_message(payload):
             scan_header(p, value, stop, scan)
         elif code == 0x72:
             scan_annotations(data, p, value, stop, scan)
+        elif code == 0x71:
+            front = kept_front(data, value, stop)
         elif code >= 0x73:
             rank = 0x75 if 0x75 <= code <= 0x77 else code
             if last_rank == 0:
@@ -65,6 +79,8 @@ def scan_message(payload):
         at = stop
     cdef object found = Sections.__new__(Sections)
     found.header = scan.header
+    if scan.ttl_ms == TTL_MAX_MS:
+        scan.ttl_ms = long_ttl_ms(scan.creation_ms, scan.absolute_expiry_ms)
     found.ttl_ms = scan.ttl_ms
     found.annotations = scan.annotations
     found.annotation_items = scan.annotation_items
@@ -74,7 +90,8 @@ def scan_message(payload):
     found.message_id = scan.message_id
     found.group_id = scan.group_id
     found.absolute_expiry_ms = scan.absolute_expiry_ms
-    found.bare = cut(p, bare_start, bare_stop) if regular else bare_of(data)
+    bare = cut(p, bare_start, bare_stop) if regular else bare_of(data)
+    found.bare = front + bare if front else bare
     found.application_properties = scan.application_properties
     return found
 
@@ -179,12 +196,24 @@ cdef inline bint is_key(octets p, Py_ssize_t first, Py_ssize_t last, bytes key) 
     return last - first == size and memcmp(p + first, start_of(key), size) == 0
 
 
+cdef inline int check_text(octets p, Py_ssize_t at, Py_ssize_t end, int wanted, Scan scan) except -1:
+    """Whether a text has its type, or one that is mended."""
+    cdef int narrow
+    if at < end and not scan.mended:
+        narrow = p[at] & 0xEF
+        if narrow != wanted and (narrow == 0xA0 or narrow == 0xA1 or narrow == 0xA3):
+            raise TextMisfitError
+    return 0
+
+
 cdef bint keep_annotation(
     octets p, Py_ssize_t first, Py_ssize_t last, Py_ssize_t content, Py_ssize_t end, Scan scan
 ) except -1:
     if is_key(p, first, last, b"x-opt-partition-key"):
+        check_text(p, content, end, 0xA1, scan)
         scan.partition_key = read_text(p, &content, end)
     elif is_key(p, first, last, b"x-opt-via-partition-key"):
+        check_text(p, content, end, 0xA1, scan)
         scan.via_partition_key = read_text(p, &content, end)
     elif is_key(p, first, last, b"x-opt-scheduled-enqueue-time"):
         scan.scheduled_ms = read_timestamp(p, &content, end)
@@ -204,6 +233,10 @@ cdef int scan_properties(
     if count > 13:
         raise malformed(f"amqp:properties:list has 13 fields, not {count}.")
     for index in range(count):
+        if 1 << index & 0x143D:  # the places of strings
+            check_text(p, at, stop, 0xA1, scan)
+        elif index == 6 or index == 7:  # symbols
+            check_text(p, at, stop, 0xA3, scan)
         if index == 0:
             if at < stop:
                 code = p[at]
@@ -212,6 +245,8 @@ cdef int scan_properties(
             scan.message_id = decode_at(data, p, &at, stop, 0)
         elif index == 8:
             scan.absolute_expiry_ms = read_timestamp(p, &at, stop)
+        elif index == 9 and at < stop and p[at] == 0x83:  # any other is only passed on
+            scan.creation_ms = read_timestamp(p, &at, stop)
         elif index == 10:
             scan.group_id = read_text(p, &at, stop)
         else:
@@ -228,7 +263,8 @@ cdef bytes NO_ENQUEUE_SEQUENCE_NUMBER = b"\xa3\x1dx-opt-enqueue-sequence-number\
 cdef bytes ENQUEUE_SEQUENCE_NUMBER = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
 cdef bytes LOCKED_UNTIL = b"\xa3\x12x-opt-locked-until\x83"
 cdef bytes PARTITION_ID = b"\xa3\x12x-opt-partition-id\x61"
-cdef bytes DELIVERY_ANNOTATIONS = b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98"
+cdef bytes ONLY_LOCK_TOKEN = b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98"
+cdef bytes FRONT = b"\x00\x53\x71"
 
 
 cdef inline Py_ssize_t put(unsigned char* p, bytes piece) noexcept:
@@ -253,6 +289,8 @@ def encode_delivery(
     bytes bare not None,
     int64_t enqueued_number=0,
     dead_letter_source=None,
+    int64_t creation_ms=0,
+    expiry_ms=None,
 ):
     """The message that a receiver gets; see the pure function."""
     # The broker's own sections take less than 300 octets, whatever is given.
@@ -263,8 +301,13 @@ def encode_delivery(
     if dead_letter_source is not None:
         items += 2
         annotations = dead_letter_annotation(dead_letter_source) + annotations
+    if expiry_ms is not None:
+        bare = put_times(bare, creation_ms, expiry_ms)
     cdef Py_ssize_t annotations_size = PyBytes_GET_SIZE(annotations)
+    cdef Py_ssize_t bare_start = 0
     cdef Py_ssize_t bare_size = PyBytes_GET_SIZE(bare)
+    cdef bytes front = b""
+    cdef Py_ssize_t front_at, sender_front_size
     cdef int64_t locked
     cdef int16_t partition_id
     cdef unsigned char* p
@@ -282,12 +325,19 @@ def encode_delivery(
     at += put_uint(own + at, delivery_count)
     own[4] = <unsigned char>(at - 5)
 
-    if lock_token is not None:
-        token = lock_token.bytes
-        if type(token) is not bytes or PyBytes_GET_SIZE(token) != 16:
-            raise ValueError("a lock token has 16 bytes")
-        at += put(own + at, DELIVERY_ANNOTATIONS)
-        at += put(own + at, token)
+    if lock_token is not None and (type(lock_token) is not bytes or len(lock_token) != 16):
+        raise ValueError("a lock token has 16 bytes")
+    front_at = at
+    if bare_size >= 3 and memcmp(start_of(bare), start_of(FRONT), 3) == 0:
+        front = delivered_front(bare, lock_token)
+        bare_start = front_size(bare)
+        bare_size -= bare_start
+    elif lock_token is not None:
+        at += put(own + at, ONLY_LOCK_TOKEN)
+        put_network_order(own + at, start_of(lock_token))
+        at += 16
+    else:
+        at += put(own + at, NO_DELIVERY_ANNOTATIONS)
 
     memcpy(own + at, b"\x00\x53\x72\xd1", 4)
     size_at = at + 4
@@ -324,14 +374,89 @@ def encode_delivery(
     store32(own + size_at, <uint32_t>(at - size_at - 4 + annotations_size))
     store32(own + size_at + 4, items)
 
-    message = PyBytes_FromStringAndSize(NULL, at + annotations_size + bare_size)
+    sender_front_size = PyBytes_GET_SIZE(front)
+    message = PyBytes_FromStringAndSize(
+        NULL, at + sender_front_size + annotations_size + bare_size
+    )
     p = <unsigned char*>PyBytes_AS_STRING(message)
-    memcpy(p, own, at)
-    memcpy(p + at, start_of(annotations), annotations_size)
-    memcpy(p + at + annotations_size, start_of(bare), bare_size)
+    memcpy(p, own, front_at)
+    memcpy(p + front_at, start_of(front), sender_front_size)
+    memcpy(p + front_at + sender_front_size, own + front_at, at - front_at)
+    p += at + sender_front_size
+    memcpy(p, start_of(annotations), annotations_size)
+    memcpy(p + annotations_size, start_of(bare) + bare_start, bare_size)
     return message
+
+
+cdef inline void put_network_order(unsigned char* p, octets token) noexcept:
+    """A GUID in the order of octets that .NET has, as AMQP writes a uuid."""
+    cdef int index
+    for index in range(4):
+        p[index] = token[3 - index]
+    p[4] = token[5]
+    p[5] = token[4]
+    p[6] = token[7]
+    p[7] = token[6]
+    memcpy(p + 8, token + 8, 8)
 
 
 cdef inline Py_ssize_t put_flag(unsigned char* p, int flag) noexcept:
     p[0] = 0x40 if flag == 0 else 0x41 if flag == 2 else 0x42
     return 1
+
+
+cdef bytes put_times(bytes bare, int64_t creation_ms, int64_t expiry_ms):
+    """`with_times` for properties that come first, which they do unless there are none."""
+    cdef octets p = start_of(bare)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(bare)
+    cdef Py_ssize_t at, first, before, after, stop
+    cdef uint32_t count, index
+    cdef uint32_t missing = 0
+    cdef Py_ssize_t size
+    cdef unsigned char* out
+    if end < 4 or p[0] != 0x00 or p[1] != 0x53 or p[2] != 0x73:
+        return with_times(bare, creation_ms, expiry_ms)
+    stop = list_extent(p, 3, end, &at, &count)
+    first = before = after = at
+    for index in range(count):
+        at = skip(p, at, stop)
+        if index < 8:
+            before = at
+        if index < 10:
+            after = at
+    if at != stop:
+        fail_unfilled()
+    if count < 8:
+        missing = 8 - count
+    if count < 10:
+        count = 10
+    size = before - first + missing + 18 + stop - after + 1
+    message = PyBytes_FromStringAndSize(
+        NULL, (5 if size < 256 and count < 256 else 11) + size + end - stop
+    )
+    out = <unsigned char*>PyBytes_AS_STRING(message)
+    memcpy(out, b"\x00\x53\x73", 3)
+    out += 3
+    if size < 256 and count < 256:
+        out[0] = 0xC0
+        out[1] = <unsigned char>size
+        out[2] = <unsigned char>count
+        out += 3
+    else:
+        out[0] = 0xD0
+        store32(out + 1, <uint32_t>(size + 3))
+        store32(out + 5, count)
+        out += 9
+    memcpy(out, p + first, before - first)
+    out += before - first
+    while missing:
+        out[0] = 0x40
+        out += 1
+        missing -= 1
+    out[0] = 0x83
+    store64(out + 1, <uint64_t>expiry_ms)
+    out[9] = 0x83
+    store64(out + 10, <uint64_t>creation_ms)
+    out += 18
+    memcpy(out, p + after, end - after)
+    return message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
 
 from busway.amqp._pure_composites import (
     READ,
@@ -18,11 +17,13 @@ from busway.amqp._pure_encoding import encode_string, encode_symbol
 from busway.amqp.errors import DECODE_ERROR, INVALID_FIELD, ProtocolError
 from busway.amqp.performatives import Header, Kind
 from busway.amqp.sections import (
+    ABSOLUTE_EXPIRY_TIME,
     AMQP_SEQUENCE,
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
     BODY,
     BROKER_ANNOTATIONS,
+    CREATION_TIME,
     DATA,
     DELIVERY_ANNOTATIONS,
     FOOTER,
@@ -31,12 +32,26 @@ from busway.amqp.sections import (
     PARTITION_KEY,
     PROPERTIES,
     SCHEDULED_ENQUEUE_TIME,
+    TTL_MAX_MS,
     VIA_PARTITION_KEY,
     Sections,
+    delivered_front,
+    front_size,
+    kept_front,
+    long_ttl_ms,
     pack_header,
     unpack_header,
     walk_pairs,
     walk_sections,
+    with_times,
+)
+from busway.amqp.texts import (
+    STRING,
+    TEXT_ANNOTATIONS,
+    TEXT_PLACES,
+    TextMisfitError,
+    is_misfit,
+    with_texts,
 )
 
 _MAPS = (0xC1, 0xD1)
@@ -64,23 +79,36 @@ def scan_message(payload: bytes) -> Sections:
     """
     if type(payload) is not bytes:
         payload = bytes(payload)
+    try:
+        return _scan(payload, mended=False)
+    except TextMisfitError:
+        return _scan(with_texts(payload), mended=True)
+
+
+def _scan(payload: bytes, *, mended: bool) -> Sections:
     found = Sections(0, None, b"", 0, None, None, None, None, None, None, b"", None)
+    front = b""
     pieces: list[tuple[int, int, int, int]] = []
     seen: set[int] = set()
+    creation_ms = None
     for code, start, value, stop in walk_sections(payload):
         _check_section(code, payload[value], seen)
         seen.add(code)
         if code == HEADER:
             _scan_header(payload, value, stop, found)
         elif code == MESSAGE_ANNOTATIONS:
-            _scan_annotations(payload, value, stop, found)
+            _scan_annotations(payload, value, stop, found, mended)
+        elif code == DELIVERY_ANNOTATIONS:
+            front = kept_front(payload, value, stop)
         elif code >= PROPERTIES:
             pieces.append((code, start, value, stop))
             if code == PROPERTIES:
-                _scan_properties(payload, value, stop, found)
+                creation_ms = _scan_properties(payload, value, stop, found, mended)
             elif code == APPLICATION_PROPERTIES:
                 found.application_properties = payload[value:stop]
-    found.bare = _join(payload, pieces)
+    if found.ttl_ms == TTL_MAX_MS:
+        found.ttl_ms = long_ttl_ms(creation_ms, found.absolute_expiry_ms)
+    found.bare = front + _join(payload, pieces)
     return found
 
 
@@ -113,7 +141,7 @@ def _scan_header(data: bytes, value: int, end: int, found: Sections) -> None:
     found.header = pack_header(durable, first_acquirer, priority)
 
 
-def _scan_annotations(data: bytes, value: int, stop: int, found: Sections) -> None:
+def _scan_annotations(data: bytes, value: int, stop: int, found: Sections, mended: bool) -> None:
     runs: list[bytes] = []
     count = 0
     run_start = run_stop = 0
@@ -121,7 +149,7 @@ def _scan_annotations(data: bytes, value: int, stop: int, found: Sections) -> No
         if (
             key is not None
             and key.startswith(b"x-opt-")
-            and not _keep_annotation(data, key, content, after, found)
+            and not _keep_annotation(data, key, content, after, found, mended)
         ):
             continue
         count += 2
@@ -134,10 +162,14 @@ def _scan_annotations(data: bytes, value: int, stop: int, found: Sections) -> No
     found.annotation_items = count
 
 
-def _keep_annotation(data: bytes, key: bytes, content: int, after: int, found: Sections) -> bool:
+def _keep_annotation(
+    data: bytes, key: bytes, content: int, after: int, found: Sections, mended: bool
+) -> bool:
     """Read what a broker must know; whether the pair stays with the message."""
     if key in BROKER_ANNOTATIONS:
         return False
+    if key in TEXT_ANNOTATIONS and not mended and is_misfit(data, content, after, STRING):
+        raise TextMisfitError
     if key == PARTITION_KEY:
         found.partition_key, _ = READ[Kind.STRING](data, content, after, 0)
     elif key == VIA_PARTITION_KEY:
@@ -151,27 +183,38 @@ def _keep_annotation(data: bytes, key: bytes, content: int, after: int, found: S
 
 _PROPERTY_COUNT = 13
 _MESSAGE_ID = 0
-_ABSOLUTE_EXPIRY_TIME = 8
 _GROUP_ID = 10
 
 
-def _scan_properties(data: bytes, value: int, end: int, found: Sections) -> None:
+def _scan_properties(
+    data: bytes, value: int, end: int, found: Sections, mended: bool
+) -> int | None:
+    """Gives the creation time."""
+    creation_ms = None
     count, offset, stop = read_list_extent(data, value, end)
     if count > _PROPERTY_COUNT:
         raise malformed(f"amqp:properties:list has {_PROPERTY_COUNT} fields, not {count}.")
     for index in range(count):
         if offset < stop and data[offset] == 0x40:
             offset += 1
-        elif index == _MESSAGE_ID:
+            continue
+        wanted = TEXT_PLACES.get(index)
+        if wanted is not None and not mended and is_misfit(data, offset, stop, wanted):
+            raise TextMisfitError
+        if index == _MESSAGE_ID:
             found.message_id, offset = _read_id(data, offset, stop)
-        elif index == _ABSOLUTE_EXPIRY_TIME:
+        elif index == ABSOLUTE_EXPIRY_TIME:
             found.absolute_expiry_ms, offset = READ[Kind.TIMESTAMP](data, offset, stop, 0)
+        elif index == CREATION_TIME and data[offset : offset + 1] == b"\x83":
+            # Any other is only passed on.
+            creation_ms, offset = READ[Kind.TIMESTAMP](data, offset, stop, 0)
         elif index == _GROUP_ID:
             found.group_id, offset = READ[Kind.STRING](data, offset, stop, 0)
         else:
             offset = skip(data, offset, stop)
     if offset != stop:
         raise malformed("The items of a list, map or array do not fill its size.")
+    return creation_ms
 
 
 def _read_id(data: bytes, offset: int, end: int) -> tuple[Any, int]:
@@ -240,7 +283,6 @@ _NO_ENQUEUE_SEQUENCE_NUMBER = _key("x-opt-enqueue-sequence-number", 0x55) + b"\x
 _ENQUEUE_SEQUENCE_NUMBER = _key("x-opt-enqueue-sequence-number", 0x81)
 _LOCKED_UNTIL = _key("x-opt-locked-until", 0x83)
 _PARTITION_ID = _key("x-opt-partition-id", 0x61)
-_LOCK_TOKEN = _key("x-opt-lock-token", 0x98)
 
 _BASE = (
     f">4sII{len(_SEQUENCE_NUMBER)}sq{len(_ENQUEUED_TIME)}sq"
@@ -251,7 +293,6 @@ _NUMBERED = struct.Struct(f">{len(_ENQUEUE_SEQUENCE_NUMBER)}sq")
 _PLAIN = struct.Struct(_BASE)
 _LOCKED = struct.Struct(_BASE + f"{len(_LOCKED_UNTIL)}sq")
 _PARTITION = struct.Struct(f">{len(_PARTITION_ID)}sh")
-_DELIVERY_ANNOTATIONS = bytes((0x00, 0x53, 0x71, 0xC1, len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
 
 
 def encode_delivery(
@@ -259,7 +300,7 @@ def encode_delivery(
     header: int,
     ttl_ms: int | None,
     delivery_count: int,
-    lock_token: UUID | None,
+    lock_token: bytes | None,
     number: int,
     enqueued_ms: int,
     locked_until_ms: int | None,
@@ -270,13 +311,19 @@ def encode_delivery(
     bare: bytes,
     enqueued_number: int = 0,
     dead_letter_source: str | None = None,
+    creation_ms: int = 0,
+    expiry_ms: int | None = None,
 ) -> bytes:
     """The message that a receiver gets (amqp.md, section 12).
 
-    A lock token is written only where it is given: on the wire it is the delivery tag. The number
-    that it was enqueued with is 0 unless it came from a topic or by forwarding (SEQ-6). Where
-    it was dead-lettered is said only of what was forwarded from there (DLQ-4, DLQ-5).
+    The sender's delivery annotations come with it, and the token of its lock, if it is locked: the
+    octets of the delivery tag. The number that it was enqueued with is 0 unless it came from a
+    topic or by forwarding (SEQ-6). Where it was dead-lettered is said only of what was forwarded
+    from there (DLQ-4, DLQ-5). Where there is an expiry, the properties say it and the time that it
+    counts from (TTL-3).
     """
+    if expiry_ms is not None:
+        bare = with_times(bare, creation_ms, expiry_ms)
     own = 8
     if dead_letter_source is not None:
         own += 2
@@ -316,9 +363,8 @@ def encode_delivery(
     if enqueued_number:
         broker = _with_enqueued_number(broker, enqueued_number)
     head = _header_section(header, ttl_ms, delivery_count)
-    if lock_token is not None:
-        head = head + _DELIVERY_ANNOTATIONS + lock_token.bytes
-    return b"".join((head, broker, after, bare))
+    front = delivered_front(bare, lock_token)
+    return b"".join((head, front, broker, after, bare[front_size(bare) :]))
 
 
 def _with_enqueued_number(broker: bytes, number: int) -> bytes:

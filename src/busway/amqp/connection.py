@@ -6,10 +6,14 @@ bytes that wait for the transport. It has no clock: time is an argument of `tick
 Whatever the peer sends, nothing is raised: what breaks a rule of the connection turns into a close
 that says which, and a `Closed` event; after that, input is ignored. Rules of one session or one
 link cost only that session or link.
+
+Input can be handled in slices: `feed` takes bytes, `advance` handles some frames of them, in their
+order. `receive` is both at once, for those who have no others waiting.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from busway.amqp import codec, states
@@ -25,6 +29,7 @@ from busway.amqp.errors import (
 )
 from busway.amqp.events import Closed, Event, Opened
 from busway.amqp.idle import IdleWatch
+from busway.amqp.input import Input, StrangerQuota
 from busway.amqp.link import Link, LinkRole
 from busway.amqp.performatives import Attach, Begin, Close, Composite, Error, Open
 from busway.amqp.sasl import SaslClient, SaslServer
@@ -39,6 +44,8 @@ from busway.amqp.states import ConnectionState, LocalError, Move
 
 __all__ = ["Connection", "ConnectionSettings", "Role"]
 
+Frame = tuple[int, int, Composite | None, bytes]
+
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 _HEADER_SIZE = 8
@@ -49,6 +56,8 @@ _MAX_SASL_FRAME_SIZE = 4_096
 _EMPTY_FRAME = codec.encode_frame(0, None)
 # Larger frames than this gain nothing and keep others waiting.
 _MAX_FRAME_SIZE_SENT = 1_048_576
+# Frames are decoded from so many bytes at a time: what is decoded and not handled yet is little.
+_DECODED_BYTES = 16_384
 
 _OPEN_NOT_SENT = (ConnectionState.HDR_EXCH, ConnectionState.OPEN_RCVD)
 _CLOSE_SENT = (
@@ -59,6 +68,7 @@ _CLOSE_SENT = (
     ConnectionState.END,
 )
 _OF_CONNECTION = (Open, Begin, Close)
+_FRAMES_AT_ONCE = 1_000_000
 
 
 def _frame_size(data: bytes, offset: int) -> int:
@@ -73,21 +83,24 @@ class Connection:
         "_by_channel",
         "_by_remote_channel",
         "_ended_channels",
+        "_frames",
         "_held",
         "_idle",
+        "_input",
         "_is_reported_closed",
-        "_needed",
         "_output",
         "_output_size",
         "_partial_bytes",
         "_partial_bytes_max",
         "_read",
-        "_rest",
         "_sasl",
+        "_stranger",
         "closed",
         "link_count",
         "links_by_name",
+        "links_max",
         "on_output",
+        "pending_bytes",
         "remote_max_frame_size",
         "remote_open",
         "role",
@@ -108,6 +121,13 @@ class Connection:
         # A link is one of its name and direction on a connection (E14).
         self.links_by_name: dict[tuple[str, LinkRole], Link] = {}
         self.link_count = 0
+        # The peer has not proved who it is: it gets little of everything until `trust`.
+        self._stranger = None if settings.stranger is None else StrangerQuota(settings.stranger)
+        self.links_max = settings.max_links
+        if self._stranger is not None:
+            self.links_max = self._stranger.links_max
+        # Payload that waits for the peer to open the windows of its sessions.
+        self.pending_bytes = 0
         self._sasl: SaslServer | SaslClient | None = None
         self._by_channel: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
@@ -116,9 +136,9 @@ class Connection:
         self._partial_bytes = 0
         self._partial_bytes_max = settings.max_partial_bytes
         self._idle = IdleWatch(settings.idle_timeout_ms)
-        # Bytes that do not make up a whole frame yet, and how many it takes until they may.
-        self._rest = bytearray()
-        self._needed = _HEADER_SIZE
+        self._input = Input(_HEADER_SIZE)
+        # Decoded and not handled yet.
+        self._frames: deque[Frame] = deque()
         # The reader of the layer that the bytes belong to: takes from an offset, returns the next.
         self._read: Callable[[bytes, int, list[Event]], int] = self._read_header
         self._output: list[bytes] = []
@@ -230,26 +250,63 @@ class Connection:
 
     def receive(self, data: bytes) -> list[Event]:
         """Take bytes from the transport, cut anywhere; returns what they mean."""
+        self.feed(data)
         events: list[Event] = []
+        while self.has_input:
+            self._advance(_FRAMES_AT_ONCE, events)
+        return events
+
+    def feed(self, data: bytes) -> None:
+        """Keep bytes from the transport until `advance` handles them."""
         if self.closed:
-            return events
+            return
         self._idle.has_received = True
-        rest = self._rest
-        if rest:
-            rest += data
-            if len(rest) < self._needed:
-                return events
-            data = bytes(rest)
-            rest.clear()
-        offset = 0
+        self._input.feed(data)
+
+    @property
+    def has_input(self) -> bool:
+        """Whether `advance` has something to do."""
+        return not self.closed and bool(self._frames or self._input)
+
+    def advance(self, frames_max: int) -> list[Event]:
+        """Handle about so many frames of what was fed; returns what they mean.
+
+        A disposition that decides about many deliveries counts as more than one frame.
+        """
+        events: list[Event] = []
+        self._advance(frames_max, events)
+        return events
+
+    def _advance(self, frames_max: int, events: list[Event]) -> None:
+        frames, left = self._frames, frames_max
         try:
-            while (after := self._read(data, offset, events)) != offset and not self.closed:
-                offset = after
+            while left > 0 and not self.closed:
+                if frames:
+                    left -= self._handle(*frames.popleft(), events)
+                elif self._input:
+                    self._read_some(events)
+                    left -= not frames
+                else:
+                    return
         except ProtocolError as error:
             self._fail(Error(error.condition, error.description), events)
-        if not self.closed:
-            rest += data[offset:] if offset else data
-        return events
+
+    def _read_some(self, events: list[Event]) -> None:
+        """Take a step in the input."""
+        data, offset = self._input.current()
+        after = self._read(data, offset, events)
+        if self._stranger is not None:
+            self._stranger.charge_bytes(after - offset)
+        self._input.handled_up_to(after)
+
+    @property
+    def is_stranger(self) -> bool:
+        return self._stranger is not None
+
+    def trust(self) -> None:
+        """The peer has proved who it is: the limits for strangers are over."""
+        self._stranger = None
+        self.links_max = self.settings.max_links
 
     def eof(self) -> list[Event]:
         """The transport is gone."""
@@ -259,7 +316,7 @@ class Connection:
 
     def _read_header(self, data: bytes, offset: int, events: list[Event]) -> int:
         if len(data) - offset < _HEADER_SIZE:
-            self._needed = _HEADER_SIZE
+            self._input.needed = _HEADER_SIZE
             return offset
         header = data[offset : offset + _HEADER_SIZE]
         is_sasl_done = self._sasl is not None and self._sasl.is_authenticated
@@ -297,9 +354,9 @@ class Connection:
     def _read_sasl_frame(self, data: bytes, offset: int, events: list[Event]) -> int:
         """One frame at a time, because what follows the last one is a header, not a frame."""
         assert self._sasl is not None
-        self._needed = _frame_size(data, offset)
+        self._input.needed = _frame_size(data, offset)
         # With its size field at least, so that a size of less than that is seen to be wrong.
-        frame = data[offset : offset + max(self._needed, 4)]
+        frame = data[offset : offset + max(self._input.needed, 4)]
         frames, length = codec.decode_frames(frame, 0, _MAX_SASL_FRAME_SIZE)
         if not frames:
             return offset
@@ -330,26 +387,41 @@ class Connection:
         self._read = self._read_frames
 
     def _read_frames(self, data: bytes, offset: int, events: list[Event]) -> int:
-        frames, after = codec.decode_frames(data, offset, self.settings.max_frame_size)
+        """Decode some; `_handle` takes them one by one."""
+        piece, start = data, offset
+        if len(data) - offset > _DECODED_BYTES:
+            size = max(_DECODED_BYTES, min(_frame_size(data, offset), self.settings.max_frame_size))
+            piece, start = data[offset : offset + size], 0
+        frames, after = codec.decode_frames(piece, start, self.settings.max_frame_size)
         if not frames:
-            self._needed = _frame_size(data, offset)
-        for frame_type, channel, performative, payload in frames:
-            if frame_type == _SASL_FRAME:
-                raise ProtocolError(FRAMING_ERROR, "a SASL frame after SASL")
-            if performative is None:
-                continue  # An empty frame: the peer is alive.
-            session = self._by_remote_channel.get(channel)
-            if (
-                session is not None
-                and self.state is ConnectionState.OPENED
-                and type(performative) not in _OF_CONNECTION
-            ):
-                session.receive(performative, payload, events)
-                continue
-            self._receive(channel, performative, events)
-            if self.closed:
-                break
-        return after
+            self._input.needed = _frame_size(data, offset)
+        self._frames.extend(frames)
+        return offset + after - start
+
+    def _handle(
+        self,
+        frame_type: int,
+        channel: int,
+        performative: Composite | None,
+        payload: bytes,
+        events: list[Event],
+    ) -> int:
+        """One frame; returns for how many it counts."""
+        if frame_type == _SASL_FRAME:
+            raise ProtocolError(FRAMING_ERROR, "a SASL frame after SASL")
+        if self._stranger is not None:
+            self._stranger.charge_frame()
+        if performative is None:
+            return 1  # An empty frame: the peer is alive.
+        session = self._by_remote_channel.get(channel)
+        if (
+            session is not None
+            and self.state is ConnectionState.OPENED
+            and type(performative) not in _OF_CONNECTION
+        ):
+            return session.receive(performative, payload, events)
+        self._receive(channel, performative, events)
+        return 1
 
     def _receive(self, channel: int, performative: Composite, events: list[Event]) -> None:
         """A frame of the connection itself."""
@@ -444,6 +516,8 @@ class Connection:
         self.state = ConnectionState.END
         self.closed = True
         self._held = None
+        self._frames.clear()
+        self._input.clear()
 
     # For sessions
 
@@ -467,6 +541,8 @@ class Connection:
     def charge_partial(self, change: int) -> None:
         """Count what deliveries in parts hold, over all links."""
         self._partial_bytes += change
+        if self.settings.partial_room is not None:
+            self.settings.partial_room.charge(change)
         if change > 0 and self._partial_bytes > self._partial_bytes_max:
             raise ProtocolError(
                 RESOURCE_LIMIT_EXCEEDED,

@@ -40,6 +40,15 @@ def runs(delivery_ids: Sequence[int]) -> list[tuple[int, int]]:
     return ranges
 
 
+LOOKS_PER_FRAME = 16
+"""So many ids are looked at in about the time that handling another frame takes."""
+
+
+def look_cost(known: Sized, first: int, last: int) -> int:
+    """For how many frames it counts to `pick` this range."""
+    return min(len(known), (last - first) & MASK) // LOOKS_PER_FRAME
+
+
 def pick(known: Known, first: int, last: int) -> tuple[list[int], list[tuple[int, int]]]:
     """The known ids of a peer's range, in order, and the ranges between them that are unknown."""
     span = (last - first) & MASK

@@ -115,6 +115,16 @@ class Settled:
 
 
 @dataclass(slots=True)
+class Considered:
+    """The peer, as sender, has answered what we proposed without settling it: a transaction is to
+    decide, or the proposal was refused and another may follow (AMQP 4.4.2)."""
+
+    link: Link
+    delivery_ids: list[int]
+    state: Any
+
+
+@dataclass(slots=True)
 class Detached:
     """The link is gone; `error` is the peer's reason, or ours if the peer broke a rule."""
 
@@ -148,6 +158,7 @@ Event = (
     | Disposed
     | UnknownDisposed
     | Settled
+    | Considered
     | Detached
     | Ended
     | Closed

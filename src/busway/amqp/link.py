@@ -75,6 +75,8 @@ class Link:
         "state",
         "target",
         "unsettled",
+        "unwritten",
+        "waiting_flow",
     )
 
     def __init__(self, session: Session, name: str, role: LinkRole, handle: int) -> None:
@@ -100,8 +102,13 @@ class Link:
         self.drain = False
         # Deliveries sent and settled by neither side.
         self.unsettled = 0
+        # Tags of unsettled deliveries, by id, that the peer has not seen whole: they wait for it to
+        # open its session window. Kept when the link is gone: `take_back` tells them.
+        self.unwritten: dict[int, bytes] = {}
         # Payload that waits for the peer to open its session window.
         self.pending_bytes = 0
+        # The flow that stands behind its last transfer while the window is shut.
+        self.waiting_flow: Flow | None = None
         self.partial: PartialDelivery | None = None
         # Events say once that a link is gone.
         self.is_reported_gone = False
@@ -214,11 +221,13 @@ class Link:
         """Tell the sender the outcome of its deliveries.
 
         With `settled` false the outcome is proposed (rcv-settle-mode second); the sender's answer
-        is a `Settled` event.
+        is a `Settled` event, or `Considered` if it leaves that open.
         """
         if not self.is_attached:
             return
-        if not settled:
+        if settled:
+            self.session.settled(delivery_ids)
+        else:
             self.session.propose(self, delivery_ids)
         channel = self.session.channel
         for first, last in runs(delivery_ids):
@@ -329,16 +338,32 @@ class Link:
         self.drain = False
         self.session.outgoing.write_in_order(self, self.flow(drain=True))
 
-    def settle_sent(self, delivery_ids: Sequence[int], state: DeliveryState | None) -> None:
-        """Confirm to the receiver what it has decided about deliveries that we sent."""
+    def settle_sent(
+        self, delivery_ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
+    ) -> None:
+        """Confirm to the receiver what it has decided about deliveries that we sent.
+
+        With `settled` false they stay on record, and the receiver may decide again: in a
+        transaction that is still open, or where its decision was refused (AMQP 4.4.2).
+        """
         if not self.is_attached:
             return
-        self.session.outgoing.forget(self, delivery_ids)
+        if settled:
+            self.session.outgoing.forget(self, delivery_ids)
         channel = self.session.channel
         for first, last in runs(delivery_ids):
             self.session.write_frame(
-                codec.encode_disposition(channel, False, first, last, True, state)
+                codec.encode_disposition(channel, False, first, last, settled, state)
             )
+
+    def take_back(self) -> list[bytes]:
+        """Tags of unsettled deliveries that the peer has not seen whole, and never will from now
+        on. To be asked when the link is about to end, or has ended."""
+        tags = list(self.unwritten.values())
+        if tags:
+            self.unwritten.clear()
+            self.session.outgoing.drop_waiting(self)
+        return tags
 
     def forget(self, delivery_ids: Sequence[int]) -> None:
         """Drop deliveries from the record: a later disposition is an `UnknownDisposed`."""
@@ -360,9 +385,10 @@ class Link:
         elif flow.drain and flow.delivery_count is not None:
             # The sender has used up the credit of a drain without sending.
             given_up = (flow.delivery_count - self.delivery_count) & MASK
-            if given_up <= self.credit:
+            if given_up <= MASK // 2:
+                # More than the credit, if some was taken back while the answer was on its way.
                 self.delivery_count = flow.delivery_count
-                self.credit -= given_up
+                self.credit = max(0, self.credit - given_up)
         if self.state is LinkState.ATTACH_RCVD:
             return None
         return FlowReceived(self)

@@ -7,10 +7,30 @@ it has links.
 
 from __future__ import annotations
 
+from busway.amqp.errors import RESOURCE_LIMIT_EXCEEDED, ProtocolError
 from busway.amqp.performatives import DeliveryState, Transfer
 
 # What a piece costs beside its bytes: a peer that sends a delivery byte by byte pays for it.
 PIECE_OVERHEAD_BYTES = 64
+
+
+class PartialRoom:
+    """What the unfinished deliveries of all connections of a node may hold together."""
+
+    __slots__ = ("limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    def charge(self, change: int) -> None:
+        self.used_bytes += change
+        if change > 0 and self.used_bytes > self.limit_bytes:
+            raise ProtocolError(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"the unfinished deliveries of all clients hold more than {self.limit_bytes} bytes;"
+                " finish one delivery before the next begins, and try again",
+            )
 
 
 class PartialDelivery:

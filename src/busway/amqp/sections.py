@@ -2,7 +2,8 @@
 
 Owns the split between what the sender wrote and what the broker writes. A sender's header becomes
 one integer, its message annotations a run of encoded pairs without those that are the broker's own,
-and everything from properties to footer stays as it came: `bare`. Bodies are never decoded.
+and everything from properties to footer stays as it came: `bare`. Its delivery annotations, where
+it wrote any, are kept in front of that. Bodies are never decoded.
 
 `codec.scan_message` takes a message apart, `codec.encode_delivery` puts the broker's sections in
 front of `bare`; the functions here edit and read a `bare`, off the hot path.
@@ -24,8 +25,9 @@ from busway.amqp._pure_decoding import (
     variable_extent,
 )
 from busway.amqp._pure_encoding import append_compound, encode_binary, encode_into
+from busway.amqp.errors import ProtocolError
 from busway.amqp.performatives import Header, Properties
-from busway.amqp.types import Symbol, UByte, UInt
+from busway.amqp.types import Symbol, Timestamp, UByte, UInt
 
 HEADER = 0x70
 DELIVERY_ANNOTATIONS = 0x71
@@ -54,6 +56,16 @@ SECTION_SYMBOLS: dict[bytes, int] = {
 BATCH_FORMAT = 0x80013700
 """The message format of a transfer whose data sections are messages (amqp.md, section 13)."""
 
+ABSOLUTE_EXPIRY_TIME = 8
+CREATION_TIME = 9
+"""Places in the properties section (3.2.4)."""
+
+TTL_MAX_MS = 0xFFFFFFFF
+"""The header's time to live is an unsigned integer of 32 bits: 49 days. A longer one is the
+difference of the properties absolute-expiry-time and creation-time."""
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999: a later timestamp is no date to .NET, and none to Python."""
+
 PARTITION_KEY = b"x-opt-partition-key"
 VIA_PARTITION_KEY = b"x-opt-via-partition-key"
 SCHEDULED_ENQUEUE_TIME = b"x-opt-scheduled-enqueue-time"
@@ -72,6 +84,9 @@ BROKER_ANNOTATIONS = frozenset(
 )
 """Message annotations that only a broker sets; a sender's are ignored (amqp.md, section 12)."""
 
+LOCK_TOKEN = b"x-opt-lock-token"
+"""The one delivery annotation that a broker sets."""
+
 
 @dataclass(slots=True)
 class Sections:
@@ -80,6 +95,7 @@ class Sections:
     header: int
     """durable, first-acquirer and priority as `pack_header` packs them; 0 without a header."""
     ttl_ms: int | None
+    """The time to live that the sender asks for, also if it is longer than a header can say."""
     annotations: bytes
     """The sender's message annotations: encoded keys and values, without the map around them."""
     annotation_items: int
@@ -92,7 +108,8 @@ class Sections:
     group_id: str | None
     absolute_expiry_ms: int | None
     bare: bytes
-    """Properties, application properties, body and footer, in this order."""
+    """The sender's delivery annotations, if any; then properties, application properties, body and
+    footer, in this order."""
     application_properties: bytes | None
     """The encoded map of that section; None if there is none."""
 
@@ -220,6 +237,51 @@ def read_annotation(encoded: bytes, key: bytes) -> Any:
     return found
 
 
+# Delivery annotations: the front of what is kept of a message
+
+_FRONT = bytes((0x00, 0x53, DELIVERY_ANNOTATIONS))
+NO_DELIVERY_ANNOTATIONS = _FRONT + b"\xc1\x01\x00"
+
+
+def kept_front(data: bytes, value: int, stop: int) -> bytes:
+    """A sender's delivery annotations as they are kept; nothing if there are none.
+
+    A message that is sent again has the token of its old lock, which is dropped.
+    """
+    pairs = [pair for pair in walk_pairs(data, value, stop) if pair[0] != LOCK_TOKEN]
+    if not pairs:
+        return b""
+    out = bytearray(_FRONT)
+    items = bytearray().join([data[start:after] for _, start, _, after in pairs])
+    append_compound(out, 0xC1, 2 * len(pairs), items)
+    return bytes(out)
+
+
+def front_size(bare: bytes) -> int:
+    """How many octets the sender's delivery annotations take in what is kept of a message."""
+    return skip(bare, len(_FRONT), len(bare)) if bare.startswith(_FRONT) else 0
+
+
+def delivered_front(bare: bytes, lock_token: bytes | None) -> bytes:
+    """The delivery annotations of a delivery: those kept in `bare`, and the token of a lock.
+
+    The token is that of the delivery tag: a GUID in .NET's order of octets.
+    """
+    count, items = 0, b""
+    if bare.startswith(_FRONT):
+        code, end = bare[len(_FRONT)], front_size(bare)
+        count, start, stop = compound_extent(bare, len(_FRONT) + 1, end, code == 0xD1)
+        items = bare[start:stop]
+    if lock_token is not None:
+        octets = lock_token
+        network = octets[3::-1] + octets[5:3:-1] + octets[7:5:-1] + octets[8:]
+        items = b"\xa3%c%b\x98%b" % (len(LOCK_TOKEN), LOCK_TOKEN, network) + items
+        count += 2
+    out = bytearray(_FRONT)
+    append_compound(out, 0xC1, count, items)
+    return bytes(out)
+
+
 # Editing
 
 
@@ -240,7 +302,7 @@ def apply_changes(bare: bytes, changes: bytes) -> bytes:
     Every other pair keeps its bytes, and so its types. A section that is missing is made in its
     place: after the properties, before the body.
     """
-    place = 0
+    place = front_size(bare)
     for code, _, value, stop in walk_sections(bare):
         if code == APPLICATION_PROPERTIES:
             return b"".join((bare[:value], _merge(bare[:stop], value, changes), bare[stop:]))
@@ -269,18 +331,59 @@ def with_message_id(bare: bytes, message_id: str) -> bytes:
     text = message_id.encode()
     assert len(text) < 256
     identity = b"\xa1%c%b" % (len(text), text)
-    items, count, rest = b"", 0, bare
-    if bare[:3] == b"\x00\x53%c" % PROPERTIES:
-        count, start, stop = 0, 4, 4
-        if bare[3] != 0x45:  # an empty list has no size and no count
-            count, start, stop = compound_extent(bare, 4, len(bare), bare[3] == 0xD0)
+    front = front_size(bare)
+    items, count, rest = b"", 0, bare[front:]
+    if bare[front : front + 3] == b"\x00\x53%c" % PROPERTIES:
+        code = bare[front + 3]
+        count, start, stop = 0, front + 4, front + 4
+        if code != 0x45:  # an empty list has no size and no count
+            count, start, stop = compound_extent(bare, start, len(bare), code == 0xD0)
         items, rest = bare[start:stop], bare[stop:]
     if count:
         assert items[:1] == b"\x40", "there is a message id"
         items = items[1:]
     out = bytearray(b"\x00\x53%c" % PROPERTIES)
     append_compound(out, 0xC0, max(count, 1), identity + items)
-    return bytes(out) + rest
+    return bare[:front] + bytes(out) + rest
+
+
+def long_ttl_ms(creation_ms: int | None, absolute_expiry_ms: int | None) -> int:
+    """The time to live of a message whose header says the longest that it can (TTL-1)."""
+    if creation_ms is None or absolute_expiry_ms is None:
+        return TTL_MAX_MS
+    return min(max(absolute_expiry_ms - creation_ms, TTL_MAX_MS), LATEST_MS)
+
+
+def with_times(bare: bytes, creation_ms: int, absolute_expiry_ms: int) -> bytes:
+    """`bare` with these two times among its properties."""
+    times = {
+        ABSOLUTE_EXPIRY_TIME: Timestamp(absolute_expiry_ms),
+        CREATION_TIME: Timestamp(creation_ms),
+    }
+    return replace_properties(bare, times)
+
+
+def with_long_ttl(bare: bytes, ttl_ms: int | None, now_ms: int) -> bytes:
+    """`bare` so that it says a time to live for which its header has no room. One that cannot be
+    read stays as it is."""
+    if ttl_ms is None or ttl_ms <= TTL_MAX_MS:
+        return bare
+    try:
+        if long_ttl_ms(_time(bare, CREATION_TIME), _time(bare, ABSOLUTE_EXPIRY_TIME)) == ttl_ms:
+            return bare
+        return with_times(bare, now_ms, now_ms + ttl_ms)
+    except ProtocolError:
+        return bare
+
+
+def _time(bare: bytes, place: int) -> int | None:
+    """A timestamp among the properties; None if there is none, or another type of value."""
+    for code, _, value, stop in walk_sections(bare):
+        if code == PROPERTIES:
+            items = _items(bare, value, stop)
+            if place < len(items) and items[place][0] == 0x83:
+                return int.from_bytes(items[place][1:], "big", signed=True)
+    return None
 
 
 def replace_properties(bare: bytes, fields: Mapping[int, Any]) -> bytes:
@@ -292,7 +395,8 @@ def replace_properties(bare: bytes, fields: Mapping[int, Any]) -> bytes:
         if code == PROPERTIES:
             items = _items(bare, value, stop)
             return b"".join((bare[:start], _properties_section(items, fields), bare[stop:]))
-    return _properties_section([], fields) + bare
+    front = front_size(bare)
+    return bare[:front] + _properties_section([], fields) + bare[front:]
 
 
 def _items(data: bytes, value: int, stop: int) -> list[bytes]:
@@ -306,6 +410,8 @@ def _items(data: bytes, value: int, stop: int) -> list[bytes]:
     for _ in range(count):
         start, offset = offset, skip(data, offset, end)
         items.append(data[start:offset])
+    if offset != end:
+        raise malformed("The items of a list, map or array do not fill its size.")
     return items
 
 
@@ -402,7 +508,7 @@ def sender_front(header: int, ttl_ms: int | None, annotations: bytes, items: int
         fields = [
             durable,
             None if priority is None else UByte(priority),
-            None if ttl_ms is None else UInt(min(ttl_ms, 0xFFFFFFFF)),
+            None if ttl_ms is None else UInt(min(ttl_ms, TTL_MAX_MS)),
             first_acquirer,
         ]
         out += bytes((0x00, 0x53, HEADER))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from busway.amqp import codec, states
-from busway.amqp.delivery_ids import MASK, pick
+from busway.amqp.delivery_ids import MASK, look_cost, pick
 from busway.amqp.errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
@@ -24,6 +24,7 @@ from busway.amqp.events import (
     Attached,
     AttachRequested,
     Begun,
+    Considered,
     Ended,
     Event,
     Settled,
@@ -198,6 +199,12 @@ class Session:
         for delivery_id in delivery_ids:
             self._proposed[delivery_id] = link
 
+    def settled(self, delivery_ids: Sequence[int]) -> None:
+        """Nothing that was proposed before waits for an answer any more."""
+        if self._proposed:
+            for delivery_id in delivery_ids:
+                self._proposed.pop(delivery_id, None)
+
     # Handles
 
     def _free_handle(self, wanted: int) -> int | None:
@@ -230,19 +237,23 @@ class Session:
 
     # What the peer sends
 
-    def receive(self, performative: Composite, payload: bytes, events: list[Event]) -> None:
-        """Handle one frame of this channel; a broken rule costs the link or the session."""
+    def receive(self, performative: Composite, payload: bytes, events: list[Event]) -> int:
+        """Handle one frame of this channel; a broken rule costs the link or the session.
+
+        Returns for how many frames it counts.
+        """
+        cost = 1
         if not self.is_writable:
             # Our end is out: all but the peer's end is discarded (AMQP 2.5.5).
             if isinstance(performative, End):
                 self._receive_end(performative, events)
-            return
+            return cost
         try:
             # In the order of how often they come.
             if isinstance(performative, Transfer):
                 self._receive_transfer(performative, payload, events)
             elif isinstance(performative, Disposition):
-                self._receive_disposition(performative, events)
+                cost = self._receive_disposition(performative, events)
             elif isinstance(performative, Flow):
                 self._receive_flow(performative, events)
             elif isinstance(performative, Attach):
@@ -258,6 +269,7 @@ class Session:
             reason = Error(error.condition, error.description)
             self._send_end(reason)
             self.report_gone(reason, events)
+        return cost
 
     def receive_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
         self.state = states.move(states.SESSION, self.state, Move.RECEIVE_BEGIN)
@@ -305,28 +317,34 @@ class Session:
             else:
                 self.write(self.flow())
 
-    def _receive_disposition(self, disposition: Disposition, events: list[Event]) -> None:
+    def _receive_disposition(self, disposition: Disposition, events: list[Event]) -> int:
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         if disposition.role:
-            self.outgoing.receive_disposition(first, last, disposition, events)
-        else:
-            self._receive_settlement(first, last, disposition, events)
+            return self.outgoing.receive_disposition(first, last, disposition, events)
+        return self._receive_settlement(first, last, disposition, events)
 
     def _receive_settlement(
         self, first: int, last: int, disposition: Disposition, events: list[Event]
-    ) -> None:
-        """The sender settles what we had only proposed; anything else it says changes nothing."""
-        if not disposition.settled:
-            return
-        by_link: dict[Link, Settled] = {}
+    ) -> int:
+        """The sender settles what we had only proposed, or says what it makes of that so far.
+
+        Returns for how many frames the disposition counts.
+        """
+        cost = 1 + look_cost(self._proposed, first, last)
+        kind = Settled if disposition.settled else Considered
+        by_link: dict[Link, Settled | Considered] = {}
         for delivery_id in pick(self._proposed, first, last)[0]:
-            link = self._proposed.pop(delivery_id)
-            settled = by_link.get(link)
-            if settled is None:
-                settled = by_link[link] = Settled(link, [], disposition.state)
-                events.append(settled)
-            settled.delivery_ids.append(delivery_id)
+            link = self._proposed[delivery_id]
+            if disposition.settled:
+                del self._proposed[delivery_id]
+            told = by_link.get(link)
+            if told is None:
+                told = by_link[link] = kind(link, [], disposition.state)
+                events.append(told)
+            told.delivery_ids.append(delivery_id)
+            cost += 1
+        return cost
 
     def _receive_attach(self, attach: Attach, events: list[Event]) -> None:
         if attach.handle > self.settings.handle_max:
@@ -349,10 +367,11 @@ class Session:
         handle = self._free_handle(attach.handle)
         if handle is None:
             raise SessionError(RESOURCE_LIMIT_EXCEEDED, "the peer has no handle left for our end")
-        if self.connection.link_count >= self.settings.max_links:
-            raise SessionError(
-                RESOURCE_LIMIT_EXCEEDED, f"more than {self.settings.max_links} links"
-            )
+        if self.connection.link_count >= self.connection.links_max:
+            limit = f"more than {self.connection.links_max} links"
+            if self.connection.is_stranger:
+                limit += " without a valid token; put one on $cbs first"
+            raise SessionError(RESOURCE_LIMIT_EXCEEDED, limit)
         link = Link(self, attach.name, role, handle)
         link.receive_attach(attach)
         self._by_handle[link.handle] = link

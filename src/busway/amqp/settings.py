@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from busway.amqp.partial import PartialRoom
 
 # AMQP 2.4.1: no peer may ask for frames smaller than this.
 MIN_MAX_FRAME_SIZE = 512
@@ -27,6 +30,19 @@ class Role(Enum):
 def refuse_credentials(mechanism: str, initial_response: bytes | None) -> bool:
     """The default of `ConnectionSettings.authenticate`: nobody is known here."""
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class StrangerLimits:
+    """What a peer may do before it has proved who it is.
+
+    The SDKs need a few links, frames and kilobytes until their first token is accepted.
+    """
+
+    bytes_max: int = 65_536
+    frames_max: int = 250
+    # At a time.
+    links_max: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +65,13 @@ class ConnectionSettings:
     max_message_size: int = 1_048_576
     # Sum over all links of the deliveries whose last frame has not come yet.
     max_partial_bytes: int = 67_108_864
+    # The same over all connections that share it.
+    partial_room: PartialRoom | None = None
     # Over all sessions of the connection, links that are being refused included.
     max_links: int = 5_000
+
+    # None: the peer is trusted from the first byte.
+    stranger: StrangerLimits | None = None
 
     # SASL, server side: what is offered, in this order (amqp.md 2). PLAIN and EXTERNAL are asked
     # of `authenticate`; ANONYMOUS and MSSBCBS prove nothing, a token on `$cbs` must follow.

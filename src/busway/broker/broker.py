@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from busway.broker.clockwork import Clockwork
-from busway.broker.commits import CommitWay, WayState
+from busway.broker.commits import CommitWay, WayState, why_unread
 from busway.broker.counting import CommitTimes, Movements
 from busway.broker.diversion import Diversion
 from busway.broker.duplicates import DuplicateHistory, Duplicates
@@ -26,6 +26,7 @@ from busway.broker.moving import Movers
 from busway.broker.orders import Orders
 from busway.broker.partition import Partition
 from busway.broker.purge import Purge
+from busway.broker.resubmission import Resubmission
 from busway.broker.seams import (
     Entities,
     Exchange,
@@ -44,13 +45,7 @@ from busway.broker.tally import Tally
 from busway.broker.transactions import Transaction, Transactions
 from busway.broker.window import WindowBudget
 from busway.model.entities import Entity, Subscription, Topic, stands_still
-from busway.model.errors import (
-    LOCK_LOST,
-    NOT_FOUND,
-    SERVER_BUSY,
-    STORE_FULL,
-    BusError,
-)
+from busway.model.errors import LOCK_LOST, NOT_FOUND, OVERLOADED, SERVER_BUSY, STORE_FULL, BusError
 from busway.model.journal import JournalLimits
 from busway.model.message import Message, MessageState
 from busway.store.base import (
@@ -58,6 +53,7 @@ from busway.store.base import (
     MessagingStore,
     Opened,
     StoreError,
+    StoreUnavailable,
     SubQueueKey,
     SubQueueKind,
     TransactionMark,
@@ -77,6 +73,8 @@ WINDOWS_BYTES_MAX = 64 * 1024 * 1024
 
 class Broker:
     """Owns one store. `start` opens it; `available` says whether it serves."""
+
+    windows_bytes_max = WINDOWS_BYTES_MAX
 
     def __init__(
         self,
@@ -98,11 +96,9 @@ class Broker:
         self.hold_journal = self.journals.hold
         self._intake = Intake(self)
         self._orders = Orders(self, host, entities)
-        self._transactions = Transactions(self, self._intake, self._orders)
         self.movers = Movers(self, host)
         arrivals = MoveIn(self, self._intake)
-        self.move_in = arrivals.messages
-        self.move_states_in = arrivals.states
+        self.move_in, self.move_states_in = arrivals.messages, arrivals.states
         lookups = Lookups(self)
         self.peek = lookups.peek
         self.receive_deferred = lookups.receive_deferred
@@ -110,13 +106,17 @@ class Broker:
         self.missing_scheduled = lookups.missing_scheduled
         self.delete_batch = lookups.delete_batch
         self.oldest = lookups.oldest
+        self.resubmit = Resubmission(self, self._intake).resubmit
         sessions = SessionCommands(self, self._intake)
+        self.session_offer = sessions.offer
         self.accept_session = sessions.accept
         self.leave_session = sessions.leave
         self.renew_session = sessions.renew
         self.set_session_state = sessions.set_state
         self.session_state = sessions.state
+        self.peek_session_state = sessions.peek_state
         self.sessions = sessions.listed
+        self._transactions = Transactions(self, self._intake, sessions, lookups, self._orders)
         self._watchers: dict[SubQueueKey, dict[Watcher, None]] = {}
         """Outlive the memory of partitions: a gateway watches through a store's absence."""
         self._movements: dict[tuple[int, int], dict[SubQueueKind, Movements]] = {}
@@ -126,6 +126,7 @@ class Broker:
         self._next_slot = 1
         self._forget_everything()
         self.store_id: str | None = None
+        self.quarantined = 0  # damaged messages that its store has set aside
         self.on_availability: Callable[[], None] | None = None
 
     def _forget_everything(self) -> None:
@@ -138,7 +139,7 @@ class Broker:
         self.journals.clear()
         self._transfers: dict[tuple[int, TransferSource], int] = {}
         self._carried_out: dict[bytes, int] = {}
-        self._budget = WindowBudget(WINDOWS_BYTES_MAX)
+        self._budget = WindowBudget(self.windows_bytes_max)
 
     # Life.
 
@@ -156,6 +157,10 @@ class Broker:
     @property
     def state(self) -> WayState:
         return self._way.state
+
+    @property
+    def problem(self) -> StoreUnavailable | None:
+        return self._way.problem
 
     @property
     def epoch(self) -> int:
@@ -202,6 +207,7 @@ class Broker:
             self.take_work()
             self._transactions.carry_out(transaction, replies, tag)
         except BusError as error:
+            self._transactions.give_up(transaction)
             replies.failed(tag, error)
 
     def check_room(self, key: SubQueueKey, size: int) -> None:
@@ -243,7 +249,10 @@ class Broker:
             sub_queue.wake()
 
     def unwatch(self, key: SubQueueKey, watcher: Watcher) -> None:
-        self._watchers.get(key, {}).pop(watcher, None)
+        watchers = self._watchers.get(key, {})
+        watchers.pop(watcher, None)
+        if not watchers and key not in self._sub_queues:
+            self._watchers.pop(key, None)  # a sub-queue would keep its own, and use it again
 
     def settle(
         self, key: SubQueueKey, token: bytes, settlement: Settlement, replies: Replies, tag: int
@@ -420,8 +429,8 @@ class Broker:
                 return  # that memory was dropped meanwhile
             if isinstance(outcome, StoreError):
                 line.paging = False
-            else:
-                sub_queue.paged(line, outcome, after)
+            elif not sub_queue.paged(line, outcome, after):
+                self._way.read(lambda store: store.recount(slot), lambda _: None)
 
         self._way.read(lambda store: store.read_page(slot, after, session_id=session_id), done)
 
@@ -433,7 +442,7 @@ class Broker:
 
         def answered(outcome: T | StoreError) -> None:
             if isinstance(outcome, StoreError) or epoch != self._epoch or not self.available:
-                done(BusError(SERVER_BUSY))
+                done(why_unread(outcome))
             else:
                 done(outcome)
 
@@ -460,7 +469,7 @@ class Broker:
     # What the commit way tells (its `Memory`).
 
     def loaded(self, opened: Opened) -> None:
-        self.store_id = opened.store_id
+        self.store_id, self.quarantined = opened.store_id, opened.quarantined
         self._epoch = opened.epoch
         self._mint = TokenMint(opened.epoch, self._host.random_bytes)
         self._next_slot = max((each.slot for each in opened.sub_queues), default=0) + 1
@@ -526,6 +535,7 @@ class Broker:
 
     def forget(self, sub_queue: SubQueue) -> None:
         self._sub_queues.pop(sub_queue.key, None)
+        self._watchers.pop(sub_queue.key, None)
         self._by_slot.pop(sub_queue.slot, None)
         self._partitions.pop(sub_queue.key[:2], None)
         self._movements.pop(sub_queue.key[:2], None)
@@ -547,10 +557,10 @@ class Broker:
     def _take_sends(self) -> None:
         self.take_work()
         if self._way.disk_full:
-            self._way.stage(0, 0).after.append(_nothing)  # a commit looks at the disk again
+            self._way.refuse_send().after.append(_nothing)  # a commit looks at the disk again
             raise BusError(STORE_FULL, refused=True)
         if self._way.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
-            raise BusError(SERVER_BUSY, refused=True)
+            raise BusError(OVERLOADED, refused=True)
 
     def _add_sub_queue(
         self, key: SubQueueKey, partition: Partition, slot: int, counters: Counters | None
@@ -562,7 +572,6 @@ class Broker:
             and not isinstance(entity, Topic)
             and entity.requires_session
         )
-        watchers = self._watchers.setdefault(key, {})
         of_partition = self._movements.setdefault((key.incarnation, key.partition), {})
         movements = of_partition.setdefault(key.kind, Movements())
         sub_queue = SubQueue(
@@ -570,10 +579,11 @@ class Broker:
             partition,
             slot,
             counters,
-            watchers,
+            self._watchers.setdefault(key, {}),
             self._budget,
             movements,
             has_sessions=has_sessions,
+            folds_session_ids=entity is not None and entity.folds_session_ids,
         )
         self._sub_queues[key] = sub_queue
         self._by_slot[slot] = sub_queue

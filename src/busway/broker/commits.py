@@ -24,15 +24,17 @@ from busway.broker.counting import CommitTimes
 from busway.broker.journal import DELIVERED
 from busway.broker.seams import Host, StorePort
 from busway.broker.staging import Stage
-from busway.model.errors import SERVER_BUSY, BusError
+from busway.model.errors import DATA_DAMAGED, SERVER_BUSY, BusError
 from busway.store.base import (
     Batch,
     CommitRefused,
     CommitUnknown,
+    DataDamaged,
     MessagingStore,
     Opened,
     StoreError,
     StoreFenced,
+    StoreUnavailable,
 )
 
 log = logging.getLogger("busway.broker")
@@ -40,6 +42,7 @@ log = logging.getLogger("busway.broker")
 T = TypeVar("T")
 
 PATIENCE_MS = 5_000
+LOOK_AGAIN_MS = 500
 RETRY_FIRST_MS = 50
 RETRY_MAX_MS = 1_000
 NOTES_WAIT_MS = 200
@@ -78,6 +81,8 @@ class CommitWay:
         self.serving = False
         """Whether the state is SERVING."""
         self.disk_full = False
+        self.problem: StoreUnavailable | None = None
+        """Why the store cannot be opened, if the last try failed."""
         self.times = CommitTimes()
         self._commit_number = 0
         self._open = Stage()
@@ -130,6 +135,11 @@ class CommitWay:
             self._host.soon(self._flush)
         return self._open
 
+    def refuse_send(self) -> Stage:
+        """One that the disk has no room for."""
+        self.times.sends_refused += 1
+        return self.stage(0, 0)
+
     def notes(self) -> Stage:
         """The open stage, for what goes with the next commit and asks for none (D-31)."""
         if not self._notes_watch:
@@ -180,13 +190,30 @@ class CommitWay:
         self._commit_number += 1
         self._answered_ms = self._host.now_ms()
         self.times.took(self._answered_ms - self._in_flight_since_ms)
-        self.disk_full = outcome is not None and outcome < DISK_RESERVE_BYTES
+        self._look_at_room(outcome)
         stage.settle_counters()
         if self.state in (WayState.HUNG, WayState.REFUSING):
             self._become(WayState.SERVING)
         self._submit_next()  # the disk works while we reveal what it has done
         stage.apply()
         self._flush()
+
+    def _look_at_room(self, free_bytes: int | None) -> None:
+        """How much room a commit has left (D-9). Logged when the disk is full, and when not any
+        more."""
+        self.times.free_bytes = free_bytes
+        full = free_bytes is not None and free_bytes < DISK_RESERVE_BYTES
+        if full is not self.disk_full:
+            self.disk_full = full
+            if full:
+                log.error(
+                    "disk full: %d MB are free and sends are refused below %d MB; messages can be "
+                    "received and settled",
+                    (free_bytes or 0) >> 20,
+                    DISK_RESERVE_BYTES >> 20,
+                )
+            else:
+                log.info("the disk has room again: sends are taken")
 
     def _commit_failed(self, stage: Stage, outcome: StoreError) -> None:
         self.times.failed += 1
@@ -230,7 +257,9 @@ class CommitWay:
         def answered(outcome: T | StoreError) -> None:
             self._reads.popleft()
             self._answered_ms = self._host.now_ms()
-            if isinstance(outcome, StoreError):
+            if isinstance(outcome, DataDamaged):
+                log.error("a read was refused: %s", outcome)
+            elif isinstance(outcome, StoreError):
                 self._read_failed(outcome)
             elif self.state is WayState.HUNG and self._in_flight is None:
                 self._serve()
@@ -269,6 +298,7 @@ class CommitWay:
             self._commit_failed(probe, outcome)
         else:
             self._commit_number += 1
+            self._look_at_room(outcome)
             self._serve()
 
     # Opening.
@@ -287,13 +317,23 @@ class CommitWay:
                 self._settle_doubt(None)
                 self._stopping()
                 return
+            self._note_problem(outcome)
             self._host.at(self._host.now_ms() + self._next_retry_ms(), self.open)
             return
+        self.problem = None
         self._answered_ms = self._host.now_ms()
         self._commit_number = outcome.commit_number
         self._memory.loaded(outcome)
         self._settle_doubt(outcome.commit_number)
         self._serve()
+
+    def _note_problem(self, outcome: StoreError) -> None:
+        """Logged once, not with each of the tries that follow."""
+        if not isinstance(outcome, StoreUnavailable):
+            return
+        if self.problem is None or str(self.problem) != str(outcome):
+            log.error("store cannot be opened, trying again: %s", outcome)
+            self.problem = outcome
 
     def _settle_doubt(self, commit_number: int | None) -> None:
         if self._doubtful is not None:
@@ -332,6 +372,11 @@ class CommitWay:
             return
         if self._host.now_ms() - since_ms < PATIENCE_MS:
             self._watch_patience()
+        elif self._port.busy_ms() < PATIENCE_MS:
+            # Not the store was slow, but whoever hears its answers: it has answered, or is at a
+            # later call than the one that we wait for.
+            self._patience_watch = True
+            self._host.at(self._host.now_ms() + LOOK_AGAIN_MS, self._patience_over)
         elif self.state is WayState.SERVING:
             log.warning("store does not answer; refusing work for it")
             self._become(WayState.HUNG)
@@ -376,6 +421,13 @@ class CommitWay:
     def _next_retry_ms(self) -> int:
         delay_ms, self._retry_ms = self._retry_ms, min(self._retry_ms * 2, RETRY_MAX_MS)
         return delay_ms
+
+
+def why_unread(outcome: object) -> BusError:
+    """What whoever asked is told of a read that gave nothing."""
+    if isinstance(outcome, DataDamaged):
+        return BusError(DATA_DAMAGED, detail=outcome)
+    return BusError(SERVER_BUSY)
 
 
 class _Commit:

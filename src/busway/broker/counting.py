@@ -64,13 +64,17 @@ class Movements:
 class CommitTimes:
     """How long commits took, from handing a batch over until its outcome was here."""
 
-    __slots__ = ("counts", "failed", "total_ms")
+    __slots__ = ("counts", "failed", "free_bytes", "sends_refused", "total_ms")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(COMMIT_BOUNDS_MS) + 1)
         """By `COMMIT_BOUNDS_MS`; the last are those that took longer than all of them."""
         self.total_ms = 0
         self.failed = 0
+        self.free_bytes: int | None = None
+        """On the store's disk after the last commit; None if nobody can tell."""
+        self.sends_refused = 0
+        """Because the disk was full."""
 
     @property
     def done(self) -> int:

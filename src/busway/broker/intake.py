@@ -10,18 +10,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from busway.amqp.sections import merge_changes
+from busway.amqp.sections import LATEST_MS, merge_changes
 from busway.broker import dead_letters
 from busway.broker.counting import Event
 from busway.broker.duplicates import DuplicateHistory
 from busway.broker.partition import Partition
 from busway.broker.seams import Replies, TransferSource
+from busway.broker.session_keys import session_key_at
 from busway.broker.staging import Change, Stage, changed_copy
 from busway.broker.sub_queue import SubQueue
 from busway.model.entities import Entity, Queue, Subscription, Topic, stands_still
-from busway.model.errors import QUOTA_EXCEEDED, SEND_DISABLED, SERVER_BUSY, BusError
-from busway.model.limits import FORWARDING_HOPS_MAX
+from busway.model.errors import (
+    COPIES_EXCEEDED,
+    QUOTA_EXCEEDED,
+    SEND_DISABLED,
+    SERVER_BUSY,
+    BusError,
+)
+from busway.model.limits import BATCH_MAX_COPIES, FORWARDING_HOPS_MAX
 from busway.model.message import Message, MessageState
+from busway.model.session_ids import session_key
 from busway.store.base import SubQueueKey, SubQueueKind, TransferMark
 
 if TYPE_CHECKING:
@@ -75,6 +83,9 @@ class Intake:
         again = partial(self._owner.send, key, messages, replies, tag)
         if self.waits_for_history(partition, messages, messages, again):
             return
+        topic = partition.entity
+        if isinstance(topic, Topic) and len(messages) > 1:
+            self._check_copies(topic, messages)
         stage = self.take_in(partition, messages)
         if stage is None:
             replies.committed([tag])  # nothing but duplicates
@@ -151,9 +162,24 @@ class Intake:
                 max_bytes=entity.max_size_bytes,
             )
 
+    def _check_copies(self, topic: Topic, messages: Sequence[Message]) -> None:
+        """Before anything is staged. Rules are only asked where there could be too many."""
+        rules = self._owner.topic_rules(topic.incarnation)
+        if len(messages) * rules.subscription_count <= BATCH_MAX_COPIES:
+            return
+        copies = 0
+        for message in messages:
+            copies += len(rules.route(message))
+            if copies > BATCH_MAX_COPIES:
+                raise BusError(
+                    COPIES_EXCEEDED, count=len(messages), limit=BATCH_MAX_COPIES, uri=topic.path
+                )
+
     def _take_one(
         self, stage: Stage, partition: Partition, entity: Entity, message: Message, now_ms: int
     ) -> None:
+        if message.session_id is not None:
+            message.session_id = session_key(entity, message.session_id)
         if message.state is MessageState.SCHEDULED:
             due_ms = message.expires_ms
             if due_ms is not None and due_ms > now_ms:
@@ -242,7 +268,7 @@ class Intake:
             if copy.error is not None and not subscription.dead_lettering_on_filter_errors:
                 continue
             target = self._owner.partition(copy.subscription, partition.index)
-            one = _copy_for(message, copy.rewritten, ttl_ms)
+            one = _copy_for(subscription, message, copy.rewritten, ttl_ms)
             if copy.rewritten is None:
                 sharing.append(one)
             if copy.error is None:
@@ -311,7 +337,7 @@ class Intake:
             under_way.waiting.append(again)
             return
         last = self._owner.transfer_mark(main.slot, source)
-        new = [_arriving(message) for message in messages if message.number > last]
+        new = [_arriving(message, entity) for message in messages if message.number > last]
         if not new:
             done(None)
             return
@@ -338,7 +364,7 @@ class Intake:
         stage.after.append(committed)
 
 
-def _arriving(message: Message) -> Message:
+def _arriving(message: Message, entity: Entity) -> Message:
     """A forwarded message as it begins at its destination (FWD-2, DLQ-4)."""
     change = Change(MessageState.ACTIVE, 0, None, message.changes)
     if message.state is MessageState.SCHEDULED:  # its time is looked at again there (RUL-7)
@@ -346,13 +372,16 @@ def _arriving(message: Message) -> Message:
     arriving = changed_copy(message, change)
     arriving.enqueued_number = message.enqueued_number or message.number
     arriving.hops = message.hops + 1
+    arriving.session_id = session_key_at(entity, message)
     arriving.destination = None
     arriving.body_id = None
     arriving.digest = message.digest
     return arriving
 
 
-def _copy_for(message: Message, rewritten: Rewritten | None, ttl_ms: int | None) -> Message:
+def _copy_for(
+    subscription: Subscription, message: Message, rewritten: Rewritten | None, ttl_ms: int | None
+) -> Message:
     """What one subscription gets: the message as it was sent, or as a rule's action left it."""
     change = Change(MessageState.ACTIVE, 0, None, message.changes)
     one = changed_copy(message, change)
@@ -364,6 +393,8 @@ def _copy_for(message: Message, rewritten: Rewritten | None, ttl_ms: int | None)
         one.size = rewritten.size
         one.changes = None  # they are in it already
         one.session_id = rewritten.session_id
+        if one.session_id is not None:
+            one.session_id = session_key(subscription, one.session_id)
         one.ttl_ms = _smaller(rewritten.ttl_ms, ttl_ms)
     return one
 
@@ -382,4 +413,4 @@ def _smaller(first: int | None, second: int | None) -> int | None:
 def _expiry(ttl_ms: int | None, default_ms: int | None, now_ms: int) -> int | None:
     """TTL-1, TTL-3: the smaller of the message's and the entity's."""
     lives_ms = _smaller(ttl_ms, default_ms)
-    return None if lives_ms is None else now_ms + lives_ms
+    return None if lives_ms is None else min(now_ms + lives_ms, LATEST_MS)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from busway.amqp.codec import decode_value
 from busway.amqp.sections import drop_body
 from busway.broker.dead_letters import DESCRIPTION, REASON
+from busway.broker.session_keys import spelt_session_id
 from busway.model.journal import LOCK_EXPIRED, MIGRATED, JournalEvent
 from busway.model.message import Message, MessageState
 from busway.model.names import SubQueueKind
@@ -76,7 +77,7 @@ class Draft(NamedTuple):
                 carried.ttl_ms,
                 carried.annotations,
                 carried.annotation_items,
-                carried.session_id,
+                None if carried.session_id is None else spelt_session_id(carried),
                 carried.enqueued_ms,
                 carried.expires_ms,
                 carried.enqueued_number,
@@ -174,7 +175,7 @@ class Journal:
     def happened(
         self, stage: Stage, event: JournalEvent, sub_queue: SubQueue, message: Message
     ) -> None:
-        """Completed, deferred, cancelled, purged."""
+        """Completed, cancelled, purged."""
         stage.journal.append(
             Draft(
                 self,
@@ -217,6 +218,11 @@ class Journal:
                 reason=LOCK_EXPIRED if lock_expired else None,
             )
         )
+
+    def deferred(self, stage: Stage, sub_queue: SubQueue, message: Message, count: int) -> None:
+        now_ms, kind = self._partition.now_ms(), sub_queue.key.kind
+        token = message.lock_token
+        stage.journal.append(Draft(self, DEFERRED, now_ms, kind, message.number, count, token))
 
     def expired(self, stage: Stage, sub_queue: SubQueue, message: Message, count: int) -> None:
         now_ms, kind = self._partition.now_ms(), sub_queue.key.kind

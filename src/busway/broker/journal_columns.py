@@ -21,6 +21,7 @@ from busway.amqp.sections import (
     envelope_of,
     read_annotation,
     sender_front,
+    with_long_ttl,
 )
 from busway.broker.journal_properties import property_columns, text_of
 from busway.model.entities import Entity, Subscription
@@ -175,10 +176,17 @@ def _raw_messages(page: JournalPage) -> list[bytes | None]:
 
 
 def raw_message(
-    header: int, ttl_ms: int | None, annotations: bytes | None, annotation_items: int, bare: bytes
+    header: int,
+    ttl_ms: int | None,
+    annotations: bytes | None,
+    annotation_items: int,
+    enqueued_ms: int,
+    bare: bytes,
 ) -> bytes:
-    """Header, message annotations and all that follows, as the sender wrote them."""
-    return sender_front(header, ttl_ms, annotations or b"", annotation_items) + bare
+    """Header, message annotations and all that follows, as the sender wrote them; and a time to
+    live that a topic or a rule gave it, if that is longer than a header can say."""
+    front = sender_front(header, ttl_ms, annotations or b"", annotation_items)
+    return front + with_long_ttl(bare, ttl_ms, enqueued_ms)
 
 
 def _envelopes(page: JournalPage) -> list[bytes | None]:
@@ -194,6 +202,7 @@ def _envelope(
     ttl_ms: int | None,
     annotations: bytes | None,
     annotation_items: int,
+    enqueued_ms: int,
     bare: bytes,
 ) -> bytes | None:
     """With what rules have set on it (ACT-1), because that is the message that is there.
@@ -202,12 +211,14 @@ def _envelope(
     """
     try:
         changed = bare if changes is None else apply_changes(bare, changes)
-        return envelope_of(raw_message(header, ttl_ms, annotations, annotation_items, changed))
+        return envelope_of(
+            raw_message(header, ttl_ms, annotations, annotation_items, enqueued_ms, changed)
+        )
     except ProtocolError:
         return None
 
 
-OF_RAW = ("event", "header", "ttl_ms", "annotations", "annotation_items", BARE)
+OF_RAW = ("event", "header", "ttl_ms", "annotations", "annotation_items", "enqueued_ms", BARE)
 OF_ENVELOPE = ("event", "changes", *OF_RAW[1:])
 OF_ROWS: dict[str, tuple[tuple[str, ...], OfPage]] = {
     "journal_offset": ((), lambda page: list(range(page.first, page.first + page.count))),

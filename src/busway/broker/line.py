@@ -32,7 +32,17 @@ class Shelf(Protocol):
 
 
 class Line:
-    __slots__ = ("_grants", "_shelf", "held_back", "in_store", "paging", "session_id", "window")
+    __slots__ = (
+        "_barren",
+        "_grants",
+        "_is_serving",
+        "_shelf",
+        "held_back",
+        "in_store",
+        "paging",
+        "session_id",
+        "window",
+    )
 
     def __init__(
         self, shelf: Shelf, budget: WindowBudget, in_store: int, session_id: str | None = None
@@ -42,12 +52,15 @@ class Line:
         self.in_store = in_store
         """Active messages that are not in memory."""
         self.paging = False
+        self._barren = False
+        """Nothing was found since the last page from the beginning, and nothing has arrived."""
         self.held_back = 0
         """Messages of a holder that is gone, whose outcome is not known yet: until it is, nothing
         is delivered, or later ones would overtake them (SES-4)."""
         self._shelf = shelf
         self._grants: deque[Grant] = deque()
         """Grants that wait for a page of the store."""
+        self._is_serving = False
 
     @property
     def may_have_more(self) -> bool:
@@ -80,27 +93,39 @@ class Line:
 
     def finish_all(self) -> None:
         """The store is not to be had, or the line is not: nobody should wait here."""
-        grants, self._grants = self._grants, deque()
+        grants = list(self._grants)
+        self._grants.clear()
         for grant in grants:
             _finish(grant)
 
     def serve_waiting(self) -> None:
-        """Something may have become ready."""
-        if self.held_back:
+        """Something may have become ready.
+
+        A receiver whose credit is gone hands back what it is given, and that wakes the line again:
+        from inside this loop, which then sees it. A call inside the call would have no end.
+        """
+        if self.held_back or self._is_serving:
             return
+        self._is_serving = True
+        try:
+            self._serve_waiting()
+        finally:
+            self._is_serving = False
+        if self._grants and not self.in_store and not self.paging and not self.held_back:
+            self.finish_all()
+        self._read_ahead()
+
+    def _serve_waiting(self) -> None:
         grants = self._grants
-        while grants and len(self.window):
+        while grants and len(self.window) and not self.held_back:
             grant = grants[0]
             self._shelf.serve(self, grant)
             if grants and grants[0] is grant:
                 if grant.left:
-                    break
+                    break  # the window is used up, or the session's time is
                 grants.popleft()
                 if grant.reserved == 0:
                     grant.receiver.finished(grant)
-        if grants and not self.in_store and not self.paging:
-            self.finish_all()
-        self._read_ahead()
 
     # Paging.
 
@@ -111,27 +136,37 @@ class Line:
             self.paging = True
             self._shelf.fetch(self)
 
-    def paged(self, messages: Iterable[Message], asked_after: int) -> None:
-        """A page has come. What memory already holds is newer than the page (D-11)."""
+    def paged(self, messages: Iterable[Message], asked_after: int) -> bool:
+        """A page has come. What memory already holds is newer than the page (D-11).
+
+        False if the store does not hold what its counters say: one pass over all of it has brought
+        nothing although something should be there, or more than should be.
+        """
         self.paging = False
+        if not asked_after:
+            self._barren = True
         known = self._shelf.known
         last = None
         for message in messages:
             last = message.number
             if last not in known:
+                if not self.in_store:
+                    return False
                 self.adopt(message)
                 self.window.offer(message)
         if last is None:
             # Nothing above the cursor although something is stored: it lies below (D-12).
-            assert asked_after or not self.in_store, "the counters lie"
             self.window.cursor = 0
-        elif self.window.cursor == asked_after:
+            return not (self._barren and self.in_store)
+        if self.window.cursor == asked_after:
             self.window.cursor = last
+        return True
 
     def adopt(self, message: Message) -> None:
         """An active message that was in the store only is now in memory, too."""
         self._shelf.known[message.number] = message
         self.in_store -= 1
+        self._barren = False
         assert self.in_store >= 0
 
     def arrived(self, message: Message) -> None:
@@ -142,6 +177,7 @@ class Line:
             self.window.cursor = max(self.window.cursor, message.number)
         else:
             self.in_store += 1
+            self._barren = False
             if message.number <= self.window.cursor:
                 self.window.cursor = message.number - 1  # D-12
 

@@ -62,8 +62,9 @@ class Lookups:
         size: int,
         done: Callable[[Found], None],
         session_id: str | None = None,
+        state: MessageState | None = None,
     ) -> None:
-        """PEEK-1: what is committed, from a number on, whatever its state; touches nothing."""
+        """PEEK-1: what is committed, from a number on, in this state or any; touches nothing."""
         if not self._owner.available:
             done(BusError(SERVER_BUSY))
             return
@@ -75,7 +76,7 @@ class Lookups:
 
         def operation(store: MessagingStore) -> list[Message]:
             return store.read_page(
-                slot, from_number - 1, state=None, session_id=session_id, rows=rows, size=size
+                slot, from_number - 1, state=state, session_id=session_id, rows=rows, size=size
             )
 
         self._owner.read(operation, done)
@@ -145,6 +146,58 @@ class Lookups:
                 sub_queue, numbers, lambda found: self._cancel(sub_queue, numbers, found, done)
             )
 
+    def reserve_scheduled(
+        self,
+        key: SubQueueKey,
+        numbers: Sequence[int],
+        holder: object,
+        done: Callable[[list[tuple[SubQueue, Message]] | BusError], None],
+    ) -> None:
+        """Mark these scheduled messages, all or none, for somebody who will cancel them, or let
+        them go: meanwhile nobody else does, and they do not become active (D-1)."""
+        again = partial(self.reserve_scheduled, key, numbers, holder, done)
+        sub_queue = self._ready_for(key, numbers, again)
+        if isinstance(sub_queue, BusError):
+            missing = sub_queue.kind is MESSAGE_NOT_FOUND
+            done(_not_cancelled(numbers) if missing else sub_queue)
+            return
+        if sub_queue is None:
+            return
+
+        def read(found: Found) -> None:
+            if isinstance(found, BusError):
+                done(found)
+                return
+            free = [each for each in found if _is_free(sub_queue, each, MessageState.SCHEDULED)]
+            there = {message.number for message in free}
+            missing = [number for number in numbers if number not in there]
+            if missing:
+                done(_not_cancelled(missing))
+                return
+            for message in free:
+                sub_queue.adopt(message)
+                message.staged = holder
+            done([(sub_queue, message) for message in free])
+
+        self._read_numbers(sub_queue, numbers, read)
+
+    def stage_cancel(self, stage: Stage, sub_queue: SubQueue, message: Message) -> None:
+        """Of one that was reserved."""
+        message.staged = None
+        key = sub_queue.key
+        journal = self._owner.partition(key.incarnation, key.partition).journal
+        if journal is not None:
+            journal.happened(stage, CANCELLED, sub_queue, message)
+        stage.discard(sub_queue, message, Event.DISCARDED)
+
+    def let_go(self, sub_queue: SubQueue, message: Message) -> None:
+        """Of one that was reserved, and is not cancelled. Its time may have come meanwhile."""
+        message.staged = None
+        sub_queue.released(message)
+        if message.expires_ms is not None:
+            partition = self._owner.partition(sub_queue.key.incarnation, sub_queue.key.partition)
+            partition.expiry_due(message.expires_ms)
+
     def missing_scheduled(
         self, key: SubQueueKey, numbers: Sequence[int], done: Callable[[Missing], None]
     ) -> None:
@@ -213,7 +266,7 @@ class Lookups:
                 done(deleted or found)
                 return
             old = [each for each in found if each.enqueued_ms < before_ms]
-            free = [each for each in old if _is_deletable(sub_queue, each)][: count - deleted]
+            free = [each for each in old if is_deletable(sub_queue, each)][: count - deleted]
 
             def deleted_some(error: BusError | None) -> None:
                 total = deleted + (len(free) if error is None else 0)
@@ -315,7 +368,8 @@ def _is_free(sub_queue: SubQueue, message: Message, state: MessageState) -> bool
     return message.state is state and message.number not in sub_queue.known
 
 
-def _is_deletable(sub_queue: SubQueue, message: Message) -> bool:
+def is_deletable(sub_queue: SubQueue, message: Message) -> bool:
+    """Neither locked nor marked."""
     known = sub_queue.known.get(message.number)
     return known is None or (known.lock_token is None and known.staged is None)
 

@@ -127,6 +127,6 @@ class MoveIn:
         main = partition.sub_queue(SubQueueKind.MAIN)
         stage = self._owner.stage(len(states), sum(len(each.state or b"") for each in states))
         for each in states:
-            stage.set_session_state(main, each.session_id, each.state, each.updated_ms)
+            stage.set_session_state(main, each.session_id, each.state, each.updated_ms, each.name)
         stage.touched[main] = None
         stage.after.append(done)

@@ -272,12 +272,14 @@ class Mover:
             return
         self._sure = False
         slot = main.slot
-        since = [sessions.get(session_id).updated_ms or 0 for session_id in named]
+        known = [(each.session_id, each.updated_ms or 0, each.shown) for each in named]
 
         def read(store: MessagingStore) -> list[SessionStateMove]:
             return [
-                SessionStateMove(session_id, store.read_session_state(slot, session_id), set_ms)
-                for session_id, set_ms in zip(named, since, strict=True)
+                SessionStateMove(
+                    session_id, store.read_session_state(slot, session_id), set_ms, name
+                )
+                for session_id, set_ms, name in known
             ]
 
         self._owner.read(read, partial(self._states_read, main))

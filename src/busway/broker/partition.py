@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from busway.amqp.sections import merge_changes
 from busway.broker import dead_letters
 from busway.broker.counting import Event
-from busway.broker.journal import COMPLETED, DEFERRED, Journal
+from busway.broker.journal import COMPLETED, Journal
 from busway.broker.line import Line
 from busway.broker.seams import Replies, SessionLock, Settlement, SettlementKind
 from busway.broker.staging import Change, Stage, changed_copy
@@ -65,8 +65,7 @@ class Outcome(Enum):
     REMOVED = "removed"
     RETURNED = "returned"
     COUNTED = "returned, its delivery count one higher"
-    DEFERRED = "deferred"
-    DEFERRED_COUNTED = "deferred still, its delivery count one higher"
+    DEFERRED = "deferred, its delivery count one higher"
     DEAD_LETTERED = "moved to the dead-letter queue"
 
 
@@ -81,7 +80,7 @@ MOVES: dict[MessageState, dict[SettlementKind, Outcome]] = {
     },
     MessageState.DEFERRED: {
         SettlementKind.COMPLETE: Outcome.REMOVED,
-        SettlementKind.ABANDON: Outcome.DEFERRED_COUNTED,  # DEF-2
+        SettlementKind.ABANDON: Outcome.DEFERRED,  # DEF-2
         SettlementKind.RELEASE: Outcome.RETURNED,
         SettlementKind.DEFER: Outcome.DEFERRED,
         SettlementKind.DEAD_LETTER: Outcome.DEAD_LETTERED,
@@ -203,11 +202,14 @@ class Partition:
     def locked(self, sub_queue: SubQueue, token: bytes) -> Message:
         """The message that this token locks; raises when the lock is lost (LOCK-5)."""
         message = sub_queue.locks.get(token)
+        if message is None:
+            # Settled already, or its session was lost: whoever asks knows whether it holds that.
+            raise BusError(LOCK_LOST)
         sessions = sub_queue.sessions
         lock: Message | SessionLock | None = message
-        if sessions is not None and message is not None:
+        if sessions is not None:
             lock = sessions.lock_of(message)  # SES-5: the session's time is the message's
-        if message is None or lock is None or self._is_over(lock, message):
+        if lock is None or self._is_over(lock, message):
             raise BusError(LOCK_LOST if sessions is None else SESSION_LOCK_LOST)
         return message
 
@@ -330,16 +332,16 @@ class Partition:
             if sub_queue.key.kind is not SubQueueKind.MAIN:
                 raise BusError(DEAD_LETTER_TWICE)
             return self.dead_letter(sub_queue, message, count, changes)
-        if outcome is Outcome.DEFERRED:
-            if self.journal is not None:
-                self.journal.happened(self._owner.stage(1), DEFERRED, sub_queue, message)
-            return self._update(sub_queue, message, MessageState.DEFERRED, count, changes)
         count += 1
         if self.journal is not None:
-            by_clock = settlement is ABANDONED
             stage = self._owner.stage(1)
-            self.journal.abandoned(stage, sub_queue, message, count, lock_expired=by_clock)
-        if outcome is Outcome.DEFERRED_COUNTED:
+            if settlement.kind is SettlementKind.DEFER:
+                self.journal.deferred(stage, sub_queue, message, count)
+            else:
+                by_clock = settlement is ABANDONED
+                self.journal.abandoned(stage, sub_queue, message, count, lock_expired=by_clock)
+        if outcome is Outcome.DEFERRED:
+            # DLV-1: it counts as a delivery, and is never one too many (DLV-3).
             return self._update(sub_queue, message, MessageState.DEFERRED, count, changes)
         if sub_queue.key.kind is not SubQueueKind.MAIN:  # DLV-6, TTL-8
             return self._update(sub_queue, message, MessageState.ACTIVE, count, changes)

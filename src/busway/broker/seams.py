@@ -32,6 +32,10 @@ class Host(Protocol):
     def now_ms(self) -> int:
         """Broker time (D-25): milliseconds since 1970, never going back."""
 
+    def clock_ms(self) -> int:
+        """The machine's clock, read now. It may be set forward and back, so only what others have
+        dated by their own clocks is judged by it: tokens."""
+
     def soon(self, callback: Callable[[], None]) -> None:
         """Call once, after what is running now and before anything is waited for."""
 
@@ -48,6 +52,9 @@ class StorePort(Protocol):
         self, operation: Callable[[MessagingStore], T], done: Callable[[T | StoreError], None]
     ) -> None:
         """Run `operation` on the store after all earlier ones; hand its outcome to `done`."""
+
+    def busy_ms(self) -> int:
+        """How long the store has been at the call that it is at; 0 if it is at none."""
 
 
 class Entities(Protocol):
@@ -83,6 +90,7 @@ class SessionStateMove(NamedTuple):
     session_id: str
     state: bytes | None
     updated_ms: int
+    name: str | None = None
 
 
 class Exchange(Protocol):
@@ -190,6 +198,7 @@ class SessionLock:
         "holder",
         "key",
         "locked_until_ms",
+        "name",
         "ran_out",
         "removing",
         "session_id",
@@ -197,10 +206,18 @@ class SessionLock:
     )
 
     def __init__(
-        self, key: SubQueueKey, session_id: str, holder: SessionHolder, locked_until_ms: int
+        self,
+        key: SubQueueKey,
+        session_id: str,
+        holder: SessionHolder,
+        locked_until_ms: int,
+        name: str | None = None,
     ) -> None:
         self.key = key
         self.session_id = session_id
+        """As brokers and stores know the session, by which its messages are found (SES-13)."""
+        self.name = session_id if name is None else name
+        """As its holder asked for it, or, if it asked for any, as the session was first spelt."""
         self.holder = holder
         self.locked_until_ms = locked_until_ms
         self.valid = True

@@ -59,6 +59,13 @@ class SessionCommands:
             self._owner.lock_due(sub_queue, lock.locked_until_ms)
         return lock
 
+    def offer(self, key: SubQueueKey) -> int | None:
+        """Since when the session that `accept` gives next has waited; None if none is free."""
+        sub_queue = self._owner.find_sub_queue(key)
+        if not self._owner.available or sub_queue is None or sub_queue.sessions is None:
+            return None
+        return sub_queue.sessions.offer()
+
     def leave(self, lock: SessionLock) -> None:
         """The holder is gone; everything that it had returns, uncounted (SES-9)."""
         sub_queue = self._owner.find_sub_queue(lock.key)
@@ -80,19 +87,32 @@ class SessionCommands:
 
     def set_state(self, lock: SessionLock, state: bytes | None, replies: Replies, tag: int) -> None:
         try:
-            sub_queue = self._held(lock)
-            self._check_goes_on(self._partition(lock))
-            assert sub_queue.sessions is not None
-            size = len(state or b"")
-            growth = size - sub_queue.sessions.get(lock.session_id).state_bytes
-            if growth > 0:  # SES-10, D-17; who gives room back is never refused
-                self._check_room(self._partition(lock), growth)
-            stage = self._owner.stage(1, size)
-            stage.set_session_state(sub_queue, lock.session_id, state, self._owner.now_ms())
-            stage.hold_room(sub_queue, max(growth, 0))
+            self.check_state(lock, state)
+            stage = self._owner.stage(1, len(state or b""))
+            self.stage_state(stage, lock, state)
             stage.answer(replies, tag)
         except BusError as error:
             replies.failed(tag, error)
+
+    def check_state(self, lock: SessionLock, state: bytes | None) -> None:
+        """Raise if the state cannot be set now."""
+        sub_queue = self._held(lock)
+        self._check_goes_on(self._partition(lock))
+        growth = self._growth(sub_queue, lock, state)
+        if growth > 0:  # SES-10, D-17; who gives room back is never refused
+            self._check_room(self._partition(lock), growth)
+
+    def stage_state(self, stage: Stage, lock: SessionLock, state: bytes | None) -> None:
+        """What `check_state` has let through."""
+        sub_queue = self._held(lock)
+        growth = self._growth(sub_queue, lock, state)
+        now_ms = self._owner.now_ms()
+        stage.set_session_state(sub_queue, lock.session_id, state, now_ms, lock.name)
+        stage.hold_room(sub_queue, max(growth, 0))
+
+    def _growth(self, sub_queue: SubQueue, lock: SessionLock, state: bytes | None) -> int:
+        assert sub_queue.sessions is not None
+        return len(state or b"") - sub_queue.sessions.get(lock.session_id).state_bytes
 
     def state(self, lock: SessionLock, done: Callable[[bytes | BusError | None], None]) -> None:
         try:
@@ -106,13 +126,32 @@ class SessionCommands:
         else:
             done(None)
 
+    def peek_state(
+        self,
+        key: SubQueueKey,
+        session_id: str,
+        done: Callable[[bytes | BusError | None], None],
+    ) -> None:
+        """A state as it is stored, without holding the session: for people who look at it."""
+        try:
+            self._take_work()
+        except BusError as error:
+            done(error)
+            return
+        sub_queue = self._owner.find_sub_queue(key)
+        if sub_queue is None or not sub_queue.stored:
+            done(None)
+            return
+        slot = sub_queue.slot
+        self._owner.read(lambda store: store.read_session_state(slot, session_id), done)
+
     def listed(self, key: SubQueueKey, updated_after_ms: int | None) -> list[str]:
         """SES-11; raises *server busy* while the store is not to be had."""
         self._take_work()
         sub_queue = self._owner.find_sub_queue(key)
         if sub_queue is None or sub_queue.sessions is None:
             return []
-        return sub_queue.sessions.listed(updated_after_ms)
+        return [session.shown for session in sub_queue.sessions.listed(updated_after_ms)]
 
     # The parts.
 

@@ -93,7 +93,7 @@ class Stage:
         """From where to where, and what it becomes there."""
         self.shared: list[tuple[bytes, list[Message]]] = []
         """Bodies that several of the messages share (D-30)."""
-        self.session_states: list[tuple[SubQueue, str, bytes | None, int]] = []
+        self.session_states: list[tuple[SubQueue, str, bytes | None, int, str | None]] = []
         self.duplicates: list[tuple[DuplicateHistory, DuplicateMark]] = []
         self.transfers: list[TransferMark] = []
         self.transactions: list[TransactionMark] = []
@@ -178,9 +178,15 @@ class Stage:
         self.reserved.append((grant, messages))
 
     def set_session_state(
-        self, sub_queue: SubQueue, session_id: str, state: bytes | None, now_ms: int
+        self,
+        sub_queue: SubQueue,
+        session_id: str,
+        state: bytes | None,
+        now_ms: int,
+        name: str | None = None,
     ) -> None:
-        self.session_states.append((sub_queue, session_id, state, now_ms))
+        """`name` is how the session is spelt by who knows it first (SES-13)."""
+        self.session_states.append((sub_queue, session_id, state, now_ms, name))
         self.records += 1
         self.bytes += len(state or b"")
 
@@ -242,15 +248,16 @@ class Stage:
             self._counters_of(sub_queue)
         if self.journal or self.trims or self.holds:
             self._write_journals(batch)
-        for sub_queue, session_id, state, updated_ms in self.session_states:
+        for sub_queue, session_id, state, updated_ms, name in self.session_states:
             assert sub_queue.sessions is not None
             session = (sub_queue, session_id)
+            known = sub_queue.sessions.named(session_id, name)
             before_bytes = self._state_bytes.get(session)
             if before_bytes is None:
-                before_bytes = sub_queue.sessions.get(session_id).state_bytes
+                before_bytes = known.state_bytes
             self._state_bytes[session] = len(state or b"")
             self._counters_of(sub_queue).bytes += self._state_bytes[session] - before_bytes
-            row = SessionState(sub_queue.slot, session_id, state, updated_ms)
+            row = SessionState(sub_queue.slot, session_id, state, updated_ms, known.stored_name)
             batch.session_states.append(row)
         for sub_queue, counters in self._counters.items():
             counters.next_counter = sub_queue.next_counter
@@ -258,7 +265,9 @@ class Stage:
             if not sub_queue.stored:
                 batch.sub_queues.append((sub_queue.slot, sub_queue.key))
         for (sub_queue, session_id), active in self._session_counts.items():
-            batch.session_counts.append(SessionCount(sub_queue.slot, session_id, active))
+            assert sub_queue.sessions is not None
+            name = sub_queue.sessions.get(session_id).stored_name
+            batch.session_counts.append(SessionCount(sub_queue.slot, session_id, active, name))
         return batch
 
     def _write_journals(self, batch: Batch) -> None:
@@ -347,7 +356,7 @@ class Stage:
         session = (sub_queue, message.session_id)
         known = self._session_counts.get(session)
         if known is None:
-            known = sub_queue.sessions.get(message.session_id).active
+            known = sub_queue.sessions.of(message).active
         self._session_counts[session] = known + count
 
     def settle_counters(self) -> None:
@@ -401,9 +410,9 @@ class Stage:
             sub_queue.updated(message, change)
         for sub_queue, _, message, _ in self.moves:
             sub_queue.removed(message)
-        for sub_queue, session_id, state, updated_ms in self.session_states:
+        for sub_queue, session_id, state, updated_ms, name in self.session_states:
             assert sub_queue.sessions is not None
-            sub_queue.sessions.state_set(session_id, state, updated_ms)
+            sub_queue.sessions.state_set(session_id, state, updated_ms, name)
         for history, mark in self.duplicates:
             history.committed(mark)
         touched = dict.fromkeys(self._counters)

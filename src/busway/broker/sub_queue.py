@@ -13,7 +13,7 @@ from busway.broker.counting import Movements
 from busway.broker.journal import COMPLETED
 from busway.broker.line import Line
 from busway.broker.locks import LockTable
-from busway.broker.seams import Grant, Watcher
+from busway.broker.seams import Grant, SessionLock, Watcher
 from busway.broker.sessions import SessionTable
 from busway.broker.staging import Change
 from busway.broker.window import WindowBudget
@@ -44,6 +44,7 @@ class SubQueue:
         "slot",
         "stored",
         "tally",
+        "was_taken_from",
     )
 
     def __init__(
@@ -57,6 +58,7 @@ class SubQueue:
         movements: Movements,
         *,
         has_sessions: bool = False,
+        folds_session_ids: bool = False,
     ) -> None:
         self.key = key
         self.slot = slot
@@ -71,19 +73,23 @@ class SubQueue:
         self.known: dict[int, Message] = {}
         """Every message of it that is in memory, by number: ready, locked or marked."""
         self.locks = LockTable()
-        self.sessions = SessionTable(self, budget) if has_sessions else None
+        self.sessions = (
+            SessionTable(self, budget, folds=folds_session_ids) if has_sessions else None
+        )
         self._line = Line(self, budget, 0 if has_sessions else self.committed.active)
         self.pump: Pump | Diversion | None = None
         """Of a transfer queue: who hands its messages over (D-27). Of a main queue: who takes what
         lies in it once its entity forwards."""
         self._partition = partition
         self._watchers = watchers
+        self.was_taken_from = False
+        """Since the watchers were told that there is something."""
 
-    def line_of(self, session_id: str | None) -> Line:
-        if self.sessions is None:
-            return self._line
-        assert session_id is not None, "a message of a session entity has a session (SES-1)"
-        return self.sessions.get(session_id).line
+    def line_of(self, message: Message) -> Line:
+        return self._line if self.sessions is None else self.sessions.of(message).line
+
+    def _line_of(self, session: SessionLock) -> Line:
+        return self._line if self.sessions is None else self.sessions.get(session.session_id).line
 
     @property
     def lines(self) -> Iterable[Line]:
@@ -95,15 +101,17 @@ class SubQueue:
         if grant.session is None or self.sessions is None:
             self._line.grant(grant)
         elif grant.session.valid:
-            self.line_of(grant.session.session_id).grant(grant)
+            self._line_of(grant.session).grant(grant)
         else:
             grant.left = 0
             grant.receiver.finished(grant)
 
     def recall(self, grant: Grant) -> None:
-        session_id = None if grant.session is None else grant.session.session_id
-        if self.sessions is None or self.sessions.has(session_id):
-            self.line_of(session_id).recall(grant)
+        session = grant.session
+        if session is None or self.sessions is None:
+            self._line.recall(grant)
+        elif self.sessions.has(session.session_id):
+            self._line_of(session).recall(grant)
         else:
             grant.left = 0
 
@@ -126,8 +134,21 @@ class SubQueue:
             if self.pump is not None and somebody_should_come:
                 self.pump.run()
         if somebody_should_come:
-            for watcher in tuple(self._watchers):
-                watcher.ready(self.key)
+            self._call_watchers()
+
+    def _call_watchers(self) -> None:
+        """Gateways take turns: who is called first takes what there is."""
+        watchers = self._watchers
+        if self.was_taken_from and len(watchers) > 1:
+            first = next(iter(watchers))
+            del watchers[first]
+            watchers[first] = None
+        self.was_taken_from = False
+        for watcher in tuple(watchers):
+            watcher.ready(self.key)
+
+    def now_ms(self) -> int:
+        return self._partition.now_ms()
 
     def serve(self, line: Line, grant: Grant) -> None:
         partition = self._partition
@@ -158,6 +179,7 @@ class SubQueue:
         if not taken:
             return
         grant.left -= len(taken)
+        self.was_taken_from = True
         # What is taken to be forwarded is delivered to nobody.
         journal = None if grant.receiver is self.pump else partition.journal
         if stage is not None:
@@ -195,16 +217,19 @@ class SubQueue:
     def somebody_receives(self) -> bool:
         return bool(self.locks)
 
-    def paged(self, line: Line, messages: Iterable[Message], asked_after: int) -> None:
-        line.paged(messages, asked_after)
+    def paged(self, line: Line, messages: Iterable[Message], asked_after: int) -> bool:
+        """False if the store does not hold what its counters say."""
+        if not line.paged(messages, asked_after):
+            return False
         if self.sessions is not None:
             self.sessions.touched(line)
         self.wake()
+        return True
 
     def adopt(self, message: Message) -> None:
         """A message that was in the store only is now in memory, too."""
         if message.state is ACTIVE:
-            self.line_of(message.session_id).adopt(message)
+            self.line_of(message).adopt(message)
         else:
             self.known[message.number] = message
 
@@ -214,7 +239,7 @@ class SubQueue:
         if message.expires_ms is not None:
             self._partition.expiry_due(message.expires_ms)
         if message.state is ACTIVE:
-            line = self.line_of(message.session_id)
+            line = self.line_of(message)
             line.arrived(message)
             if self.sessions is not None:
                 self.sessions.touched(line)
@@ -226,7 +251,7 @@ class SubQueue:
         del self.known[message.number]
         if self.sessions is not None:
             self.sessions.removal_decided(message)
-            self.sessions.touched(self.line_of(message.session_id))
+            self.sessions.touched(self.line_of(message))
 
     def updated(self, message: Message, change: Change) -> None:
         if message.lock_token is not None:
@@ -272,7 +297,7 @@ class SubQueue:
             del self.known[message.number]
 
     def _offer(self, message: Message) -> None:
-        line = self.line_of(message.session_id)
+        line = self.line_of(message)
         line.window.offer(message)
         if self.sessions is not None:
             self.sessions.touched(line)

@@ -14,11 +14,14 @@ from typing import Protocol
 
 from busway.broker.duplicates import DuplicateHistory
 from busway.broker.intake import Intake
+from busway.broker.lookups import Lookups
 from busway.broker.orders import Orders
 from busway.broker.partition import Partition
-from busway.broker.seams import Replies, Settlement
+from busway.broker.seams import Replies, SessionLock, Settlement
+from busway.broker.session_commands import SessionCommands
 from busway.broker.staging import Stage
 from busway.broker.sub_queue import SubQueue
+from busway.model.entities import Entity
 from busway.model.errors import LOCK_LOST, TRANSACTION_ROLLBACK, BusError
 from busway.model.message import Message, MessageState
 from busway.store.base import SubQueueKey, SubQueueKind, TransactionMark
@@ -39,6 +42,12 @@ class Transaction:
     settlements: list[tuple[SubQueueKey, bytes, Settlement]] = field(default_factory=list)
     schedules: list[tuple[SubQueueKey, list[Message], list[int]]] = field(default_factory=list)
     """Scheduled messages with the numbers that were reserved for them: the client has them."""
+    session_states: list[tuple[SessionLock, bytes | None]] = field(default_factory=list)
+    """What sessions are to remember, set under their locks (SES-10)."""
+    cancels: list[tuple[SubQueueKey, list[int]]] = field(default_factory=list)
+    """Scheduled messages that are not to be sent, by their numbers (SCH-2)."""
+    reserved: list[tuple[SubQueue, Message]] | None = None
+    """The broker's own: the messages of `cancels`, from when they were found until the commit."""
     orders: bytes | None = None
     """What is done in the catalog once it is committed: rule changes (D-28)."""
     epoch: int | None = None
@@ -56,11 +65,14 @@ class Transaction:
 
     @property
     def records(self) -> int:
-        return sum(len(messages) for _, messages in self.batches) + len(self.settlements)
+        cancelled = sum(len(numbers) for _, numbers in self.cancels)
+        others = len(self.settlements) + len(self.session_states) + cancelled
+        return sum(len(messages) for _, messages in self.batches) + others
 
     @property
     def bytes(self) -> int:
-        return sum(message.size for _, messages in self.batches for message in messages)
+        states = sum(len(state or b"") for _, state in self.session_states)
+        return states + sum(message.size for _, messages in self.batches for message in messages)
 
 
 class TransactionOwner(Protocol):
@@ -68,6 +80,8 @@ class TransactionOwner(Protocol):
     def epoch(self) -> int: ...
 
     def now_ms(self) -> int: ...
+
+    def entity(self, incarnation: int) -> Entity: ...
 
     def partition(self, incarnation: int, index: int) -> Partition: ...
 
@@ -84,9 +98,18 @@ class TransactionOwner(Protocol):
 
 
 class Transactions:
-    def __init__(self, owner: TransactionOwner, intake: Intake, orders: Orders) -> None:
+    def __init__(
+        self,
+        owner: TransactionOwner,
+        intake: Intake,
+        sessions: SessionCommands,
+        lookups: Lookups,
+        orders: Orders,
+    ) -> None:
         self._owner = owner
         self._intake = intake
+        self._sessions = sessions
+        self._lookups = lookups
         self._orders = orders
         self._under_way: dict[bytes, Stage] = {}
         """Transactions that no commit has decided yet: a repeated one waits for it (D-1)."""
@@ -103,6 +126,9 @@ class Transactions:
         under_way = self._under_way.get(transaction.transaction_id)
         if under_way is not None:
             under_way.waiting.append(again)
+            return
+        if transaction.cancels and transaction.reserved is None:
+            self._find_cancelled(transaction, replies, tag)
             return
         try:
             locked = self._locked(transaction, again)
@@ -131,6 +157,11 @@ class Transactions:
                         message.number = number
             for key, messages in transaction.transfers:
                 self._stage_transfer(stage, key, messages)
+            for lock, state in transaction.session_states:
+                self._sessions.stage_state(stage, lock, state)
+            for sub_queue, message in transaction.reserved or ():
+                self._lookups.stage_cancel(stage, sub_queue, message)
+            transaction.reserved = None  # they are marked by the stage from here on
             until_ms = self._owner.now_ms() + OUTCOME_KEPT_MS
             mark = TransactionMark(transaction.transaction_id, until_ms, transaction.orders)
             stage.mark_transaction(mark)
@@ -152,6 +183,39 @@ class Transactions:
                 self._orders.carry_out(mark, partial(replies.committed, [tag]))
             else:
                 replies.failed(tag, error)
+
+    def give_up(self, transaction: Transaction) -> None:
+        """It was not carried out, and nobody tries again: what was found for it is free."""
+        reserved, transaction.reserved = transaction.reserved, None
+        for sub_queue, message in reserved or ():
+            self._lookups.let_go(sub_queue, message)
+
+    def _find_cancelled(self, transaction: Transaction, replies: Replies, tag: int) -> None:
+        """What is scheduled is in the store only. Once found it is marked, because time may pass
+        before it is staged, and must not make it active (D-1)."""
+        open_reads = list(transaction.cancels)
+        found: list[tuple[SubQueue, Message]] = []
+
+        def next_one() -> None:
+            if not open_reads:
+                transaction.reserved, transaction.epoch = found, self._owner.epoch
+                self._owner.transact(transaction, replies, tag)
+                return
+            key, numbers = open_reads.pop()
+            self._lookups.reserve_scheduled(key, numbers, transaction, read)
+
+        def read(outcome: list[tuple[SubQueue, Message]] | BusError) -> None:
+            if not isinstance(outcome, BusError):
+                found.extend(outcome)
+                next_one()
+                return
+            transaction.reserved = found
+            self.give_up(transaction)
+            if not outcome.kind.retryable:
+                outcome = BusError(TRANSACTION_ROLLBACK, reason=outcome.text)
+            replies.failed(tag, outcome)
+
+        next_one()
 
     def _locked(
         self, transaction: Transaction, again: Callable[[], None]
@@ -181,6 +245,10 @@ class Transactions:
         for key, size in sizes.items():
             partition = self._owner.partition(key.incarnation, key.partition)
             self._intake.check_room(partition, partition.entity, size)
+        for lock, state in transaction.session_states:
+            self._sessions.check_state(lock, state)
+        for key, _ in transaction.cancels:
+            self._owner.entity(key.incarnation)  # what is being purged is not cancelled too (D-16)
 
     def _waits_for_history(self, transaction: Transaction, again: Callable[[], None]) -> bool:
         scheduled = [(key, messages) for key, messages, _ in transaction.schedules]

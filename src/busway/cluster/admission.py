@@ -57,8 +57,10 @@ def _partitioning(namespace: Namespace, description: Queue | Topic) -> bool:
             raise refused(
                 description,
                 PARTITIONING,
-                f"all queues and topics of the namespace '{namespace.name}' are partitioned; leave "
-                "it out, or set it to true",
+                # The service's own words, which people search for.
+                "Non-partitioned entities are not allowed in partitioned namespace. The property "
+                "EnablePartitioning must be set to true. All queues and topics of the namespace "
+                f"'{namespace.name}' are partitioned; it may also be left out",
             )
         return True
     if not TIERS[namespace.tier].entity_partitioning:  # P-13

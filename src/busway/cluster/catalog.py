@@ -82,6 +82,7 @@ KEPT_BY_UPDATES = (
     "topic_incarnation",
     "placement",
     "created_ms",
+    "folds_session_ids",
 )
 """Fields that an update leaves as they are, whatever the description says."""
 
@@ -179,14 +180,19 @@ class Catalog(EntityIndex):
 
     # --- Creating --------------------------------------------------------------------------------
 
-    def create_queue(self, description: Queue, now_ms: int = 0) -> Queue:
+    def create_queue(
+        self, description: Queue, now_ms: int = 0, *, folds_session_ids: bool = True
+    ) -> Queue:
         """A new incarnation with its placement, in one commit. The description's own incarnation,
-        version and placement do not matter."""
-        return self._create(description, now_ms)
+        version and placement do not matter. A twin takes the session ids of its source (SES-13).
+        """
+        return self._create(replace(description, folds_session_ids=folds_session_ids), now_ms)
 
-    def create_topic(self, description: Topic, now_ms: int = 0) -> Topic:
+    def create_topic(
+        self, description: Topic, now_ms: int = 0, *, folds_session_ids: bool = True
+    ) -> Topic:
         check_topics(self._namespace, description)
-        return self._create(description, now_ms)
+        return self._create(replace(description, folds_session_ids=folds_session_ids), now_ms)
 
     def _create(self, description: AnyEntity, now_ms: int) -> AnyEntity:
         assert not isinstance(description, Subscription)
@@ -227,6 +233,7 @@ class Catalog(EntityIndex):
                 version=1,
                 topic_incarnation=topic.incarnation,
                 placement=topic.placement,
+                folds_session_ids=topic.folds_session_ids,
                 created_ms=now_ms,
                 updated_ms=now_ms,
                 captured_ms=now_ms if description.capture else 0,

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
+from busway.amqp.errors import ProtocolError
+from busway.cluster.catalog_damage import (
+    ENTITY_COLUMNS,
+    RULE_COLUMNS,
+    WHAT_TO_DO,
+    file_finding,
+    is_sound,
+)
 from busway.cluster.catalog_rows import (
     description_of,
     description_of_rule,
@@ -24,8 +33,14 @@ from busway.cluster.catalog_rows import (
 from busway.model.entities import Entity, Namespace, Rule, Subscription
 from busway.model.names import name_key
 from busway.model.properties import AnyEntity
+from busway.store.checksums import of_values
+from busway.store.sqlite_damage import structure_findings
+
+T = TypeVar("T")
 
 OWNER_ONLY = 0o600
+INCARNATION_TRIES = 8
+INCARNATION_BITS = 62
 
 FIRST_SCHEMA = """
 CREATE TABLE namespaces (name TEXT PRIMARY KEY, description TEXT NOT NULL);
@@ -77,7 +92,14 @@ CREATE TABLE declared_access (
     PRIMARY KEY (namespace, name_key)
 ) WITHOUT ROWID;
 """
-STEPS = (FIRST_SCHEMA, RULES_SCHEMA, ORDERS_SCHEMA, DECLARED_SCHEMA)
+SESSION_IDS = """
+-- Descriptions say whether session ids fold case. Those that do not say it are older: they do not.
+"""
+CHECKSUMS = """
+ALTER TABLE entities ADD COLUMN checksum INTEGER;
+ALTER TABLE rules ADD COLUMN checksum INTEGER;
+"""
+STEPS = (FIRST_SCHEMA, RULES_SCHEMA, ORDERS_SCHEMA, DECLARED_SCHEMA, SESSION_IDS, CHECKSUMS)
 """What makes a file of each format from one of the format before."""
 FORMAT = len(STEPS)
 
@@ -104,16 +126,27 @@ class CatalogFile:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self.random_incarnation: Callable[[], int] | None = None
+        """Where new incarnations come from; without it they are counted."""
         self._together = False
         try:
             if path is not None:
+                finding = file_finding(path)
+                if finding is not None:
+                    raise CatalogError(f"{finding} Nothing was changed. {WHAT_TO_DO}")
                 # It holds the keys of access rules; SQLite gives its WAL the same mode.
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ONLY))
             self._database = sqlite3.connect(
                 ":memory:" if path is None else path, isolation_level=None, check_same_thread=False
             )
+            self._database.execute("PRAGMA cell_size_check = ON")
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
+            findings = structure_findings(self._database)
+            if findings:
+                raise CatalogError(
+                    f"The catalog {path} is damaged: {'; '.join(findings)}. {WHAT_TO_DO}"
+                )
             self._prepare()
         except (OSError, sqlite3.Error) as error:
             raise CatalogError(f"The catalog {path} cannot be opened: {error}.") from error
@@ -167,11 +200,38 @@ class CatalogFile:
                 self._database.execute("ROLLBACK")
             raise
 
+    def _decoded(self, decode: Callable[..., T], row: tuple[Any, ...], what: str) -> T:
+        """Rows are written whole, so one that cannot be read was damaged since."""
+        try:
+            return decode(*row)
+        except (
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+            ProtocolError,
+        ) as error:
+            raise CatalogError(
+                f"The catalog {self.path} is damaged: the description {what} cannot be read "
+                f"({type(error).__name__}: {error}). Put back a backup of the data folder with "
+                "'busway restore'."
+            ) from error
+
+    def _check(self, row: tuple[Any, ...], what: str) -> None:
+        if not is_sound(row):
+            raise CatalogError(
+                f"The catalog {self.path} is damaged: the row {what} is not what was written. "
+                f"{WHAT_TO_DO}"
+            )
+
     # Namespaces and stores
 
     def namespaces(self) -> list[Namespace]:
         rows = self._database.execute("SELECT name, description FROM namespaces ORDER BY name")
-        return [namespace_of_row(*row) for row in rows]
+        return [
+            self._decoded(namespace_of_row, row, f"of the namespace '{row[0]}'") for row in rows
+        ]
 
     def write_namespace(self, namespace: Namespace) -> None:
         with self._transaction():
@@ -214,19 +274,35 @@ class CatalogFile:
     def entities(self, namespace: str | None = None) -> Iterator[Entity]:
         """Of one namespace, or of all for None."""
         rows = self._database.execute(
-            "SELECT kind, path, incarnation, version, description FROM entities"
-            " WHERE namespace = ifnull(?, namespace)",
+            f"SELECT {ENTITY_COLUMNS} FROM entities WHERE namespace = ifnull(?, namespace)",
             (namespace,),
         )
-        return (entity_of_row(*row) for row in rows)
+        for row in rows:
+            what = f"of the {row[0]} '{row[1]}'"
+            entity = self._decoded(entity_of_row, row[:5], what)
+            self._check(row, what)
+            yield entity
+
+    def _seal(self, incarnation: int) -> None:
+        """The checksum of an entity's row as it is now."""
+        row = self._database.execute(
+            f"SELECT {ENTITY_COLUMNS} FROM entities WHERE incarnation = ?", (incarnation,)
+        ).fetchone()
+        if row is not None:
+            self._database.execute(
+                "UPDATE entities SET checksum = ? WHERE incarnation = ?",
+                (of_values(*row[:-1]), incarnation),
+            )
 
     def insert(self, namespace: str, entity: AnyEntity, rules: Sequence[Rule] = ()) -> AnyEntity:
         """Gives it its incarnation; a subscription comes with its first rules."""
         with self._transaction():
             cursor = self._database.execute(
-                "INSERT INTO entities (namespace, kind, path, path_key, version, description)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO entities"
+                " (incarnation, namespace, kind, path, path_key, version, description)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
+                    self._fresh_incarnation(),
                     namespace,
                     kind_of(entity),
                     entity.path,
@@ -236,9 +312,36 @@ class CatalogFile:
                 ),
             )
             assert cursor.lastrowid is not None
+            self._seal(cursor.lastrowid)
             for rule in rules:
                 self._put_rule(cursor.lastrowid, rule)
         return replace(entity, incarnation=cursor.lastrowid)
+
+    def _fresh_incarnation(self) -> int | None:
+        """One that nobody has or had: a counter would start again with a new catalog, and give one
+        queue the messages of another. None lets SQLite count, where there is no randomness."""
+        if self.random_incarnation is None:
+            return None
+        for _ in range(INCARNATION_TRIES):
+            chosen = self.random_incarnation()
+            if chosen > 0 and not self._knows(chosen):
+                return chosen
+        return None
+
+    def _knows(self, incarnation: int) -> bool:
+        found = self._database.execute(
+            "SELECT 1 FROM entities WHERE incarnation = ?1"
+            " UNION ALL SELECT 1 FROM tombstones WHERE incarnation = ?1",
+            (incarnation,),
+        )
+        return found.fetchone() is not None
+
+    def incarnations(self) -> set[int]:
+        """Of all entities, and of the deleted ones that some store has still to purge."""
+        rows = self._database.execute(
+            "SELECT incarnation FROM entities UNION SELECT incarnation FROM tombstones"
+        )
+        return {incarnation for (incarnation,) in rows}
 
     def update(self, entity: Entity) -> None:
         with self._transaction():
@@ -249,6 +352,7 @@ class CatalogFile:
             "UPDATE entities SET version = ?, description = ? WHERE incarnation = ?",
             (entity.version, description_of(entity), entity.incarnation),
         )
+        self._seal(entity.incarnation)
 
     def delete(self, entities: Sequence[Entity], now_ms: int) -> None:
         """The entities go with their rules and their tombstones come, together."""
@@ -277,6 +381,7 @@ class CatalogFile:
                         "UPDATE entities SET path = ?, path_key = ? WHERE incarnation = ?",
                         (after.path, after.key, after.incarnation),
                     )
+                    self._seal(after.incarnation)
                 elif before is not None:
                     self._delete(before, now_ms)
 
@@ -299,11 +404,14 @@ class CatalogFile:
     def rules(self, namespace: str) -> Iterator[tuple[int, Rule]]:
         """All rules there, each with the incarnation of its subscription, oldest first."""
         rows = self._database.execute(
-            "SELECT subscription, rules.description FROM rules"
+            f"SELECT {RULE_COLUMNS}, path FROM rules"
             " JOIN entities ON incarnation = subscription WHERE namespace = ? ORDER BY number",
             (namespace,),
         )
-        return ((subscription, rule_of_row(description)) for subscription, description in rows)
+        for *row, path in rows:
+            rule = self._decoded(rule_of_row, (row[3],), f"of a rule of '{path}'")
+            self._check(tuple(row), f"of the rule '{row[2]}' of '{path}'")
+            yield row[1], rule
 
     def put_rule(self, subscription: Subscription, rule: Rule) -> None:
         """A new rule, or a new form of one; `subscription` is the version that has it."""
@@ -316,6 +424,13 @@ class CatalogFile:
             "INSERT INTO rules (subscription, name_key, description) VALUES (?, ?, ?)"
             " ON CONFLICT DO UPDATE SET description = excluded.description",
             (subscription, name_key(rule.name), description_of_rule(rule)),
+        )
+        row = self._database.execute(
+            f"SELECT {RULE_COLUMNS} FROM rules WHERE subscription = ? AND name_key = ?",
+            (subscription, name_key(rule.name)),
+        ).fetchone()
+        self._database.execute(
+            "UPDATE rules SET checksum = ? WHERE number = ?", (of_values(*row[:-1]), row[0])
         )
 
     def delete_rule(self, subscription: Subscription, name: str) -> None:

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 from busway.cluster.catalog import Catalog, Change
-from busway.cluster.catalog_file import CatalogError, CatalogFile, Tombstone
+from busway.cluster.catalog_file import (
+    INCARNATION_BITS,
+    CatalogError,
+    CatalogFile,
+    Tombstone,
+)
 from busway.cluster.rule_book import NewIdSource
 from busway.cluster.rule_orders import decode_orders
 from busway.cluster.store_register import StoreRegister
@@ -45,9 +50,17 @@ class Catalogs:
     def open(cls, path: Path | None, *, new_id: NewIdSource | None = None) -> Self:
         """The catalogs in this file, which is made if it is not there; in memory for None.
 
-        `new_id` is what the function `newid()` of rules gives; without it they are counted.
+        `new_id` is what the function `newid()` of rules gives, and what incarnations are made of;
+        without it both are counted.
         """
-        return cls(CatalogFile(path), new_id or _counting_ids())
+        file = CatalogFile(path)
+        if new_id is not None:
+            file.random_incarnation = lambda: new_id().int >> (128 - INCARNATION_BITS)
+        return cls(file, new_id or _counting_ids())
+
+    def incarnations(self) -> set[int]:
+        """Of all entities, and of the deleted ones that some store has still to purge."""
+        return self._file.incarnations()
 
     def be_quick(self) -> None:
         """Before others are served: no change waits for a file that another process has locked."""
@@ -135,6 +148,10 @@ class Catalogs:
         """The newest version of an incarnation, None once it is deleted (D-16)."""
         catalog = self._owners.get(incarnation)
         return None if catalog is None else catalog.get(incarnation)
+
+    def replace_placement(self, entity: Entity) -> None:
+        """Only while nobody serves it: its messages were found elsewhere (`recovery.py`)."""
+        self._file.update(entity)
 
     def topic_rules(self, incarnation: int) -> TopicRules:
         catalog = self._owners.get(incarnation)

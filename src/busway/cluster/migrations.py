@@ -113,13 +113,14 @@ def _made(
 ) -> list[Pair]:
     """The twins: a topic's has the same subscriptions, and these the same rules."""
     path = _free_path(catalog, source)
+    folds = source.folds_session_ids  # or two sessions might become one, with one state
     match source:
         case Queue():
             queue = replace(_like(source, capture), path=path, enable_partitioning=partitioned)
-            return [Pair(source, catalog.create_queue(queue, now_ms))]
+            return [Pair(source, catalog.create_queue(queue, now_ms, folds_session_ids=folds))]
         case Topic():
             topic = replace(_like(source, capture), path=path, enable_partitioning=partitioned)
-            pairs = [Pair(source, catalog.create_topic(topic, now_ms))]
+            pairs = [Pair(source, catalog.create_topic(topic, now_ms, folds_session_ids=folds))]
             for each in catalog.subscriptions(source):
                 wanted = replace(_like(each, capture), topic=path)
                 made = catalog.create_subscription(wanted, now_ms, catalog.rules(each))

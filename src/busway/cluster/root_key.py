@@ -21,6 +21,11 @@ class RootKeyError(Exception):
     """The file is there and does not hold a key."""
 
 
+def file_name(namespace: str | None) -> str:
+    """In a data folder; of the default namespace for None."""
+    return "root.key" if namespace is None else f"root.{namespace.lower()}.key"
+
+
 def root_keys(path: Path, fresh: bytes) -> tuple[str, str | None]:
     """The keys that are kept at `path`; at first start one is made of the random bytes `fresh`."""
     if len(fresh) < KEY_BYTES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from busway.config.entities import (
@@ -22,7 +23,7 @@ from busway.config.entities import (
 )
 from busway.config.errors import ConfigError, wrong_value
 from busway.config.tables import check_keys, name_in, table_in, tables_in
-from busway.config.values import partitions, secret, tier
+from busway.config.values import HOSTS_WANTED, hosts, key_in_file, partitions, secret, tier
 from busway.model.access import check_access_rule
 from busway.model.entities import DEFAULT_NAMESPACE, AuthorizationRule
 from busway.model.errors import BusError
@@ -30,7 +31,7 @@ from busway.model.limits import Tier
 from busway.model.names import NAMESPACE_NAME, check_name, name_key
 
 TOML_KEYS = ("serve", "journal", "namespaces", "access", *TOML_TABLES)
-NAMESPACE_SETTINGS = ("tier", "namespace_partitions", "hosts", "key")
+NAMESPACE_SETTINGS = ("tier", "namespace_partitions", "hosts", "key", "key_file")
 ACCESS_KEYS = ("name", "rights", "key", "secondary_key")
 
 Table = Mapping[str, Any]
@@ -107,7 +108,7 @@ def _namespace(name: str, table: Table, where: str) -> DeclaredNamespace:
         if "namespace_partitions" in table
         else None,
         hosts=_hosts(table, where),
-        key=secret(table["key"], where, "key") if "key" in table else None,
+        key=_key(table, where),
         access=_access(table, where, f"namespaces.{name}."),
         entities=read_toml_entities(table, where, chosen, f"namespaces.{name}."),
     )
@@ -121,10 +122,21 @@ def _check_namespace_name(name: str, where: str) -> None:
 
 
 def _hosts(table: Table, where: str) -> tuple[str, ...]:
-    hosts = table.get("hosts", [])
-    if not isinstance(hosts, list) or not all(isinstance(each, str) and each for each in hosts):
-        raise wrong_value(where, "hosts", hosts, 'a list of names, such as ["127.0.0.2"]')
-    return tuple(hosts)
+    named = table.get("hosts", [])
+    if isinstance(named, str):
+        raise wrong_value(where, "hosts", named, HOSTS_WANTED)
+    return hosts(named, where, "hosts")
+
+
+def _key(table: Table, where: str) -> str | None:
+    if "key_file" not in table:
+        return secret(table["key"], where, "key") if "key" in table else None
+    if "key" in table:
+        raise ConfigError(f"{where}: has both key and key_file. Leave one of them out.")
+    file = table["key_file"]
+    if not isinstance(file, str) or not file.strip():
+        raise wrong_value(where, "key_file", file, "the path of a file")
+    return key_in_file(Path(file), f"{where}: key_file")
 
 
 def _access(table: Table, where: str, prefix: str) -> tuple[AuthorizationRule, ...]:

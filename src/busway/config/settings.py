@@ -16,7 +16,16 @@ from busway.config.entities import Declared
 from busway.config.errors import ConfigError, shown, unknown_key, wrong_value
 from busway.config.journal import read_journal_limits
 from busway.config.namespaces import DeclaredNamespace, read_namespaces
-from busway.config.values import flag, is_off, number, partitions, secret, tier
+from busway.config.values import (
+    flag,
+    hosts,
+    is_off,
+    key_in_file,
+    number,
+    partitions,
+    secret,
+    tier,
+)
 from busway.model.entities import DEFAULT_NAMESPACE
 from busway.model.journal import JournalLimits
 from busway.model.limits import Tier
@@ -39,6 +48,8 @@ class Settings:
     """Where clients of Microsoft's emulator look for HTTP; None: no port of its own."""
     tls_port: int | None = 5671
     """Where clients look for AMQP in TLS; open while TLS is on. None: no port of its own."""
+    https_port: int | None = 443
+    """Where clients look for HTTP in TLS; open while TLS is on. None: no port of its own."""
     tls: bool = False
     """Use the certificate of the data folder; made if there is none."""
     tls_cert: Path | None = None
@@ -48,6 +59,13 @@ class Settings:
     nodes: int = 1
     key: str | None = field(default=None, repr=False)
     """The key of the root rule; None: the one that is kept in the data folder."""
+    key_file: Path | None = None
+    """A file that has `key`, where it would be seen otherwise: in a list of processes."""
+    hosts: tuple[str, ...] = ()
+    """Names and addresses under which clients reach the default namespace, beside those by which
+    they call it."""
+    print_connection_string: bool = False
+    """Also where standard output is no terminal and may be kept as a log. It has the root key."""
     tier: Tier | None = None
     """Of the default namespace (P-12, P-13). None: the one that it has, at first start Standard."""
     namespace_partitions: int | None = None
@@ -61,6 +79,8 @@ class Settings:
     """How many entities of a namespace have series of their own there."""
     allow_faults: bool = False
     """Let whoever may manage make stores slow, ill or gone."""
+    accept_clock: bool = False
+    """Set stores that are ahead of the machine's clock back to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +100,21 @@ class Configuration:
 
 DEFAULTS = Settings()
 SETTING_NAMES = tuple(each.name for each in fields(Settings))
-IN_FILE = tuple(name for name in SETTING_NAMES if name != "config")
+NOT_IN_FILE = ("config", "accept_clock")
+"""The file itself, and what is meant for one start."""
+IN_FILE = tuple(name for name in SETTING_NAMES if name not in NOT_IN_FILE)
 RANGES = {
     "port": (0, 65_535),
     "http_port": (0, 65_535),
     "tls_port": (0, 65_535),
+    "https_port": (0, 65_535),
     "stores": (1, STORES_MAX),
     "nodes": (1, NODES_MAX),
     "metrics_entities": (0, METRICS_ENTITIES_MAX),
 }
-CAN_BE_OFF = ("http_port", "tls_port")
-FLAGS = ("memory", "tls", "allow_faults")
-PATHS = ("data", "config", "tls_cert", "tls_key")
+CAN_BE_OFF = ("http_port", "tls_port", "https_port")
+FLAGS = ("memory", "tls", "allow_faults", "accept_clock", "print_connection_string")
+PATHS = ("data", "config", "tls_cert", "tls_key", "key_file")
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configuration:
@@ -124,7 +147,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         name=DEFAULT_NAMESPACE,
         tier=settings.tier,
         partitions=settings.namespace_partitions,
-        key=settings.key,
+        hosts=settings.hosts,
+        key=_key(settings),
     )
     return Configuration(
         settings,
@@ -154,6 +178,14 @@ def _check_tls(settings: Settings) -> None:
         )
 
 
+def _key(settings: Settings) -> str | None:
+    if settings.key_file is None:
+        return settings.key
+    if settings.key is not None:
+        raise ConfigError("--key and --key-file are both given. Leave one of them out.")
+    return key_in_file(settings.key_file, "--key-file")
+
+
 def _variable(name: str, environ: Mapping[str, str]) -> str | None:
     text = environ.get(ENVIRONMENT_PREFIX + name.upper())
     if text is not None and name == "port" and text.startswith("tcp://"):
@@ -177,6 +209,8 @@ def _convert(name: str, value: object, where: str, key: str) -> object:
         return partitions(value, where, key)
     if name == "key":
         return secret(value, where, key)
+    if name == "hosts":
+        return hosts(value, where, key)
     if not isinstance(value, str | Path) or not str(value).strip():
         raise wrong_value(where, key, value, "a text that is not empty")
     return Path(value) if name in PATHS else str(value)
@@ -197,6 +231,9 @@ def read_document(path: Path) -> dict[str, Any]:
     return _parse_json(text, path) if text.lstrip().startswith("{") else _parse_toml(text, path)
 
 
+TOO_DEEP = "is nested too deeply to be a configuration. Take lists and tables out of each other."
+
+
 def _parse_toml(text: str, path: Path) -> dict[str, Any]:
     import tomllib
 
@@ -204,6 +241,8 @@ def _parse_toml(text: str, path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}.") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: {TOO_DEEP}") from None
 
 
 def _parse_json(text: str, path: Path) -> dict[str, Any]:
@@ -213,6 +252,8 @@ def _parse_json(text: str, path: Path) -> dict[str, Any]:
         document = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{path}: is not valid JSON: {error}.") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: {TOO_DEEP}") from None
     assert isinstance(document, dict)
     return document
 

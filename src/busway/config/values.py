@@ -5,12 +5,15 @@ Whatever cannot be one raises `ConfigError` with the place that the caller names
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from busway.config.errors import ConfigError, wrong_value
 from busway.model.access import CHOSEN_KEY_MIN_CHARS
 from busway.model.limits import TIERS, Tier
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off", ""}
+HOSTS_WANTED = 'a list of names, such as ["127.0.0.2"]'
 NAMESPACE_PARTITIONS = TIERS[Tier.PREMIUM].namespace_partitions
 
 
@@ -47,6 +50,27 @@ def secret(value: object, where: str, key: str) -> str:
             f"{where}: {key} must be one word of at least {CHOSEN_KEY_MIN_CHARS} characters."
         )
     return value
+
+
+def key_in_file(path: Path, what: str) -> str:
+    """The one word in a file; it is not shown either."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{what}: {path}: there is no such file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what}: {path}: cannot be read: {error}.") from error
+    return secret(text.strip(), f"{what}: {path}", "the key")
+
+
+def hosts(value: object, where: str, key: str) -> tuple[str, ...]:
+    """A list, or a text with commas."""
+    named = value.split(",") if isinstance(value, str) else value
+    if not isinstance(named, list) or not all(
+        isinstance(each, str) and len(each.split()) == 1 for each in named
+    ):
+        raise wrong_value(where, key, value, HOSTS_WANTED)
+    return tuple(each.strip() for each in named)
 
 
 def tier(value: object, where: str, key: str) -> Tier:

@@ -18,9 +18,11 @@ from busway.amqp.codec import encode_value
 from busway.amqp.errors import ProtocolError
 from busway.amqp.sections import (
     APPLICATION_PROPERTIES,
+    LATEST_MS,
     PROPERTIES,
     apply_changes,
     encode_message,
+    front_size,
     walk_pairs,
     walk_sections,
 )
@@ -46,7 +48,7 @@ from busway.filters.facts import (
     property_key,
     unknown_system_property,
 )
-from busway.filters.syntax import Property, Remove, Set, Statement
+from busway.filters.syntax import Parameter, Property, Remove, Set, Statement
 from busway.filters.values import (
     DATETIME_OFFSET_SYMBOL,
     TIMESPAN_SYMBOL,
@@ -56,6 +58,7 @@ from busway.filters.values import (
     Value,
     from_amqp,
     kind_name,
+    on_the_wire,
     text_of,
     to_amqp,
 )
@@ -163,12 +166,17 @@ def _step(statement: Statement, compiler: Compiler) -> Step:
             return _system_step(name, lambda draft: None)
         case Set(Property("user", name), value):
             source = value if isinstance(value, Property) and value.scope == "user" else None
-            return _user_step(name, compiler.expression(value), source)
+            evaluate = compiler.expression(value)
+            typed = None
+            if isinstance(value, Parameter):
+                # A parameter that is only copied keeps its type, too: a client's cast expects it.
+                typed = on_the_wire(compiler.given[property_key(value.name)])
+            return _user_step(name, evaluate, source, typed)
         case Set(Property(_, name), value):
             return _system_step(name, compiler.expression(value))
 
 
-def _user_step(name: str, evaluate: Evaluate, source: Property | None) -> Step:
+def _user_step(name: str, evaluate: Evaluate, source: Property | None, typed: Any) -> Step:
     key = property_key(name)
 
     def step(draft: Draft) -> None:
@@ -182,15 +190,12 @@ def _user_step(name: str, evaluate: Evaluate, source: Property | None) -> Step:
             # A property that is only copied keeps its AMQP type.
             draft.set_user(name, draft.encoded_user[property_key(source.name)][1])
         else:
-            draft.set_user(name, to_amqp(value))
+            draft.set_user(name, to_amqp(value) if typed is None else typed)
 
     return step
 
 
 # --- System properties (ACT-4) -------------------------------------------------------------------
-
-TTL_MAX_MS = (1 << 32) - 1
-"""The field of the AMQP header has 32 bits."""
 
 
 def _text_setter(field: str, max_chars: int | None = None) -> Callable[[Draft, str, Value], None]:
@@ -215,7 +220,7 @@ def _set_time_to_live(draft: Draft, name: str, value: Value) -> None:
     if value is None:
         draft.ttl_ms = None
     elif type(value) is TimeSpan and value.ms > 0:
-        draft.ttl_ms = min(value.ms, TTL_MAX_MS)
+        draft.ttl_ms = min(value.ms, LATEST_MS)
     else:
         raise RuleActionError(f"{name} takes a TimeSpan of at least 1 ms, not {kind_name(value)}.")
 
@@ -367,13 +372,13 @@ def _with_properties(bare: bytes, section: bytes) -> bytes:
     for code, start, _, stop in walk_sections(bare):
         if code == PROPERTIES:
             return b"".join((bare[:start], section, bare[stop:]))
-        break
-    return section + bare
+    front = front_size(bare)
+    return b"".join((bare[:front], section, bare[front:]))
 
 
 def _with_user_properties(bare: bytes, drop: Collection[str], put: list[tuple[str, Any]]) -> bytes:
     """`bare` without the application properties of these keys, and with those of these names."""
-    place, rest = 0, 0
+    place = rest = front_size(bare)
     pieces: list[bytes] = []
     count = 0
     for code, start, value, stop in walk_sections(bare):

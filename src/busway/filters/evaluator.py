@@ -65,10 +65,12 @@ class Compiler:
 
     def __init__(self, new_id: NewIdSource, parameters: Mapping[str, object] | None = None) -> None:
         self.new_id = new_id
-        self.parameters = {
-            property_key(name.removeprefix("@")): from_amqp(value)
+        self.given = {
+            property_key(name.removeprefix("@")): value
             for name, value in (parameters or {}).items()
         }
+        """Parameters with the AMQP types that they were given in."""
+        self.parameters = {key: from_amqp(value) for key, value in self.given.items()}
 
     def predicate(self, node: Predicate) -> Decide:
         """True only for messages that match (SQL-4)."""

@@ -38,8 +38,13 @@ class MessageFacts:
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.session_id = message.session_id
         self.ttl_ms = message.ttl_ms
+
+    @cached_property
+    def session_id(self) -> str | None:
+        """As its sender wrote it (SES-13)."""
+        kept = self.message.session_id
+        return None if kept is None else self.properties.group_id or kept
 
     @cached_property
     def properties(self) -> Properties:

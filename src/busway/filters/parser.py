@@ -68,6 +68,7 @@ BINARY_LEVELS: dict[object, int] = {
     "IN": COMPARISON,
     "LIKE": COMPARISON,
     "NOT": COMPARISON,  # behind an expression: NOT IN, NOT LIKE
+    "BETWEEN": COMPARISON,  # a keyword of selectors only
     "+": SUM,
     "-": SUM,
     "*": PRODUCT,
@@ -91,8 +92,8 @@ SCOPES: dict[str, Scope] = {"sys": "sys", "user": "user"}
 
 def parse_filter(source: str) -> Predicate:
     """Raises `FilterSyntaxError` (SQL-11)."""
-    _check_length(source, FILTER_MAX_CHARS)
-    parser = _Parser(source, FILTER_KEYWORDS)
+    check_length(source, FILTER_MAX_CHARS)
+    parser = Parser(source, FILTER_KEYWORDS)
     predicate = parser.predicate(OR)
     parser.expect_end("AND, OR or the end of the text")
     return predicate
@@ -100,11 +101,11 @@ def parse_filter(source: str) -> Predicate:
 
 def parse_action(source: str) -> tuple[Statement, ...]:
     """Raises `FilterSyntaxError` (SQL-11, ACT-1)."""
-    _check_length(source, ACTION_MAX_CHARS)
-    return _Parser(source, ACTION_KEYWORDS).statements()
+    check_length(source, ACTION_MAX_CHARS)
+    return Parser(source, ACTION_KEYWORDS).statements()
 
 
-def _check_length(source: str, max_chars: int) -> None:
+def check_length(source: str, max_chars: int) -> None:
     """LIM-8"""
     if len(source) > max_chars:
         raise FilterSyntaxError(
@@ -112,7 +113,7 @@ def _check_length(source: str, max_chars: int) -> None:
         )
 
 
-class _Parser:
+class Parser:
     def __init__(self, source: str, keywords: frozenset[str]) -> None:
         self.source = source
         self.tokens = tokenize(source, keywords)
@@ -251,6 +252,12 @@ class _Parser:
             pattern = self.expression(SUM)
             escape = self.expression(SUM) if self.accept("ESCAPE", TokenKind.KEYWORD) else None
             return Like(left, pattern, escape, negated)
+        if token.value == "BETWEEN" and token.kind is TokenKind.KEYWORD:
+            least = self.expression(SUM)
+            self.expect("AND", TokenKind.KEYWORD)
+            most = self.expression(SUM)
+            between = And((Comparison(">=", left, least), Comparison("<=", left, most)))
+            return Not(between) if negated else between
         raise self.error("IN or LIKE", token)
 
     def options(self) -> tuple[Expression, ...]:

@@ -150,6 +150,11 @@ class TopicRules:
         self._false = 0
 
     @property
+    def subscription_count(self) -> int:
+        """Of those with rules."""
+        return len(self._subscriptions)
+
+    @property
     def sql_filters(self) -> int:
         """For the quota LIM-7; true and false filters are SQL filters (http.md, section 6)."""
         return len(self._sql) + len(self._true) + self._false

@@ -60,6 +60,9 @@ class Unknown:
 
 UNKNOWN: Final = Unknown()
 
+UTC_TICKS_SYMBOL: Final = "busway:utc-ticks"
+"""Describes an instant of a filter, over HTTP, that has more digits than a timestamp of AMQP."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class DateTime:
@@ -182,6 +185,9 @@ def _described(value: Described) -> Value:
             return TimeSpan(int(ticks))
         case Described(descriptor="com.microsoft:datetime-offset", value=int() as ticks):
             return DateTime(min(max(int(ticks), 0), DATETIME_MAX_TICKS))
+        case Described(descriptor="busway:utc-ticks", value=int() as ticks):
+            # It is compared with timestamps of AMQP, which have milliseconds.
+            return DateTime(int(ticks) - int(ticks) % TICKS_PER_MS)
         case Described(descriptor="com.microsoft:uri", value=str() as address):
             return str(address)
     return Opaque(value)
@@ -209,6 +215,16 @@ def from_amqp(value: Any) -> Value:
 
 
 # To AMQP
+
+
+def on_the_wire(given: Any) -> Any:
+    """A filter's value as a message or a client has it: an instant has milliseconds there."""
+    match given:
+        case Described(descriptor="busway:utc-ticks"):
+            return to_amqp(from_amqp(given))
+        case datetime() | timedelta():
+            return to_amqp(from_amqp(given))
+    return given
 
 
 def to_amqp(value: Value) -> Any:

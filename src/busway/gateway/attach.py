@@ -6,6 +6,7 @@ there. A stranger does not learn which entities exist.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from busway.amqp.link import Link
@@ -13,15 +14,20 @@ from busway.amqp.performatives import Coordinator
 from busway.amqp.types import ULong
 from busway.gateway import entrances
 from busway.gateway.auth import Right
+from busway.gateway.browser import BrowserEndpoint
 from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
 from busway.gateway.sender import SenderEndpoint
-from busway.gateway.session_receiver import SessionReceiverEndpoint, SessionWish, wish_of
-from busway.model.entities import Entity
+from busway.gateway.session_receiver import SessionReceiverEndpoint
+from busway.gateway.source_filters import SessionWish, SourceWishes, wishes_of
+from busway.gateway.via_entity import via_entity
+from busway.model.entities import Entity, Subscription
 from busway.model.errors import (
+    INVALID_FIELD,
     NOT_FOUND,
     NOT_IMPLEMENTED,
+    NOT_SUPPORTED,
     SESSION_NOT_ALLOWED,
     SESSION_REQUIRED,
     BusError,
@@ -54,6 +60,12 @@ def attach(connection: GatewayConnection, link: Link) -> None:
 def _address(link: Link) -> Address:
     terminus = link.source if link.is_sender else link.target
     text = None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
+    if text is None and getattr(terminus, "dynamic", False):
+        raise BusError(
+            NOT_SUPPORTED,
+            detail="Temporary queues (dynamic nodes) are not supported. Create a queue, and name "
+            "it; one with AutoDeleteOnIdle goes by itself.",
+        )
     if text is None:
         raise BusError(NOT_FOUND, uri="")
     return parse_address(text)
@@ -67,6 +79,7 @@ def _attach_coordinator(connection: GatewayConnection, link: Link) -> None:
         raise BusError(NOT_IMPLEMENTED, operation="transaction coordinator")
     coordinator = CoordinatorEndpoint(connection, link)
     connection.keep(coordinator)
+    via_entity(link.session).coordinator_attached()
     link.accept()
     coordinator.start()
 
@@ -101,6 +114,7 @@ def _attach_sender(connection: GatewayConnection, link: Link, address: Address) 
     # Go takes a ulong here; Python, Java and Go size their batches by it (amqp.md 7.2).
     properties["com.microsoft:max-message-batch-size"] = ULong(sender.batch_max_bytes)
     link.accept(max_message_size=limit, receive_limit=limit, properties=properties)
+    via_entity(link.session).attached(link, entity.path)
     sender.start()
 
 
@@ -123,12 +137,23 @@ def _attach_receiver(connection: GatewayConnection, link: Link, address: Address
     connection.require(address, Right.LISTEN)
     gateway, uri = connection.gateway, connection.uri(address)
     entity = entrances.open_source(gateway, address, uri)
-    wish = wish_of(link)
-    delete = link.snd_settle_mode == 1
-    if entrances.needs_session(entity, address.sub_queue):
+    assert link.source is not None
+    wishes = wishes_of(link.source)
+    if link.source.filter is not None:
+        link.source = replace(link.source, filter=wishes.applied)
+    has_sessions = entrances.needs_session(entity, address.sub_queue)
+    if wishes.browse:
+        _attach_browser(connection, link, entity, address, wishes, has_sessions=has_sessions)
+        return
+    top_level = entity.topic if isinstance(entity, Subscription) else entity.path
+    via = via_entity(link.session)
+    via.check_receiver(top_level)
+    wish, delete = wishes.session, link.snd_settle_mode == 1
+    if has_sessions:
         if wish is None:
             raise BusError(SESSION_REQUIRED)
         _attach_session(connection, link, entity, address, wish, delete=delete)
+        via.attached(link, top_level)
         return
     if wish is not None:
         raise BusError(SESSION_NOT_ALLOWED)
@@ -136,7 +161,36 @@ def _attach_receiver(connection: GatewayConnection, link: Link, address: Address
     receiver = ReceiverEndpoint(connection, link, entity, address, fan_in, delete=delete)
     connection.keep(receiver)
     link.accept()
+    via.attached(link, top_level)
     receiver.flow()  # its credit may have come along with the attach
+
+
+def _attach_browser(
+    connection: GatewayConnection,
+    link: Link,
+    entity: Entity,
+    address: Address,
+    wishes: SourceWishes,
+    *,
+    has_sessions: bool,
+) -> None:
+    """As with peek, a session may be named and need not be held."""
+    wish = wishes.session
+    if wish is not None and not has_sessions:
+        raise BusError(SESSION_NOT_ALLOWED)
+    if wish is not None and wish.session_id is None:
+        raise BusError(
+            INVALID_FIELD,
+            detail="A browser cannot ask for the next available session. Name one, or leave the "
+            "session filter out to browse all of them.",
+        )
+    session_id = None if wish is None else wish.session_id
+    browser = BrowserEndpoint(
+        connection, link, entity, address, session_id=session_id, selector=wishes.selector
+    )
+    connection.keep(browser)
+    link.accept()
+    browser.flow()  # its credit may have come along with the attach
 
 
 def _attach_session(

@@ -2,17 +2,18 @@
 
 This file owns the one decision that AMQP and HTTP share: a token, the path it is used for and the
 rules of the namespace and its entities give `Access`, or a `BusError` with the reason. It knows
-nothing of connections; `cbs.py` keeps what was granted to each.
+nothing of connections; `cbs.py` keeps what was granted to each. The time that it is given is always
+the machine's clock (`Host.clock_ms`): the expiry in a token was written by a client's clock.
 """
 
 from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Flag
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from busway.model.entities import AuthorizationRule
@@ -76,9 +77,9 @@ class Access:
     """The `name_key` of an entity, set when that entity's own rule signed it: it opens
     nothing outside, whatever `sr` says (D-34)."""
 
-    def allows(self, path: str, right: Right, now_ms: int, entity: str | None = None) -> bool:
+    def allows(self, path: str, right: Right, clock_ms: int, entity: str | None = None) -> bool:
         """Whether `path` of the entity `entity` is open for `right` at this time."""
-        if self.expires_ms is not None and now_ms >= self.expires_ms:
+        if self.expires_ms is not None and clock_ms >= self.expires_ms:
             return False
         if right not in self.rights or not scope_covers(self.scope, name_key(path)):
             return False
@@ -89,10 +90,37 @@ class Access:
         return other.rights in self.rights and self.entity in (None, other.entity)
 
 
-def scope_of(resource: str) -> str:
-    """The `audience_key` of a token's `sr`: it names a host first, with or without a scheme."""
+class Scope(NamedTuple):
+    """What the `sr` of a token names."""
+
+    host: str
+    """As it stands there, with its port."""
+    key: str
+    """The `audience_key` of the path; empty for the whole namespace."""
+    has_scheme: bool
+
+    def is_of(self, own_host: OwnHost, *, bare_host: bool = False) -> bool:
+        """Whether it names something of the namespace whose host names `own_host` knows.
+
+        A text without scheme and path is as likely the name of a queue as that of a host, and
+        opens nothing, unless `bare_host` allows it.
+        """
+        return own_host(self.host) and (self.has_scheme or bool(self.key) or bare_host)
+
+
+OwnHost = Callable[[str], bool]
+"""Whether a host name in a token means the namespace to which it is shown."""
+
+
+def scope_of(resource: str) -> Scope:
     text = unquote(resource)
-    return audience_key(text if "://" in text else text.partition("/")[2])
+    scheme, found, rest = text.partition("://")
+    if not found:
+        rest = scheme
+    host, slash, path = rest.partition("/")
+    for end in "?#":
+        host = host.partition(end)[0]
+    return Scope(host, audience_key(f"/{path}") if slash else "", bool(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +233,22 @@ def _signer(
     raise BusError(TOKEN_SIGNATURE_INVALID)
 
 
-def verify(text: str, audience: str, rules: AccessRules, now_ms: int) -> Access:
+def verify(
+    text: str,
+    audience: str,
+    rules: AccessRules,
+    clock_ms: int,
+    own_host: OwnHost,
+    *,
+    bare_host: bool = False,
+) -> Access:
     """What the token allows for an audience, as `audience_key` writes it."""
     token = parse(text)
     entity, rule = _signer(token, audience, rules)
-    if token.expires_ms <= now_ms:
+    if token.expires_ms <= clock_ms:
         raise BusError(TOKEN_EXPIRED, expired_text=token.expiry)
-    if not scope_covers(scope_of(token.resource), audience):
+    scope = scope_of(token.resource)
+    if not (scope.is_of(own_host, bare_host=bare_host) and scope_covers(scope.key, audience)):
         raise BusError(TOKEN_SCOPE_INVALID, scope=unquote(token.resource), uri=audience)
     return Access(audience, Right.of(rule.rights), token.expires_ms, rule.name, entity)
 

@@ -24,6 +24,7 @@ from busway.model.errors import (
     SEND_TO_SUB_QUEUE,
     SESSION_LOCK_LOST,
     BusError,
+    ErrorKind,
 )
 from busway.model.names import SubQueueKind
 from busway.store.base import SubQueueKey
@@ -96,6 +97,15 @@ class Call:
             None if link_name is None else str(link_name),
         )
 
+    @property
+    def lost(self) -> ErrorKind:
+        """What a lock token is that no message has (LOCK-5): settled already, or, where messages
+        are received in sessions and this connection holds none that is meant, lost with it."""
+        if not self.has_sessions or self.held_session() is not None:
+            return LOCK_LOST
+        holds_some = self.request.connection.holds_session(self.entity.incarnation)
+        return LOCK_LOST if holds_some and self.text("session-id") is None else SESSION_LOCK_LOST
+
     def session(self) -> SessionLock:
         lock = self.held_session()
         if lock is None or not lock.valid:
@@ -140,13 +150,12 @@ class Call:
 
     def lock_tokens(self) -> dict[int, list[bytes]]:
         """The tokens by partition. In bodies a token is a uuid in network order (amqp.md 10)."""
-        lost = SESSION_LOCK_LOST if self.has_sessions else LOCK_LOST
         by_partition: dict[int, list[bytes]] = {}
         for token in self.items("lock-tokens", UUID):
             octets = token.bytes_le
             partition = token_partition(octets)
             if partition is None or partition >= len(self.entity.placement):
-                raise BusError(lost)
+                raise BusError(self.lost)
             by_partition.setdefault(partition, []).append(octets)
         return by_partition
 
@@ -156,18 +165,21 @@ def status_of(code: int, description: str) -> dict[str, Any]:
 
 
 class Collected:
-    """Waits for the answers to several commands of one request; the first failure is the answer."""
+    """Waits for the answers to several commands of one request; the first failure is the answer.
 
-    def __init__(self, call: Call, count: int) -> None:
+    `lost` is what it is for this client that a lock token is not known."""
+
+    def __init__(self, call: Call, count: int, *, lost: ErrorKind = LOCK_LOST) -> None:
         self._call = call
         self._open = count
+        self._lost = lost
         self._error: BusError | None = None
 
     def committed(self, tags: list[int]) -> None:
         self._answered(len(tags))
 
     def failed(self, tag: int, error: BusError) -> None:
-        self._error = self._error or error
+        self._error = self._error or (BusError(self._lost) if error.kind is LOCK_LOST else error)
         self._answered(1)
 
     def done(self, error: BusError | None) -> None:

@@ -2,15 +2,22 @@
 
 Tokens belong to the connection and are kept by audience. What they allow is decided in `auth.py`;
 here is how long: a token put again extends, an expired one closes the links that lived on it, and
-a connection without any is dropped after a while.
+a connection without any is dropped after a while. A client whose entity is missing asks again
+without a pause (.NET: a thousand times a second); so a repeated answer is held back for a moment.
+
+Whether a token has expired is judged by the machine's clock, read each time: its expiry was written
+by the clock of a client. How long a connection has had none is measured in broker time (D-25).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from busway.amqp.types import Int
+from busway.broker.seams import Host
 from busway.gateway import auth
 from busway.gateway.auth import Access, Right
 from busway.gateway.requests import Request
@@ -25,18 +32,53 @@ log = logging.getLogger("busway.gateway")
 
 TOKENS_MAX = 1_000
 """Audiences on one connection; each takes memory until it expires."""
+REPEATED_WITHIN_MS = 1_000
+REPEATED_WAITS_MS = 500
+"""How soon after a *not found* another one on the same connection is a repeated one, and how long
+it is held back then."""
+HELD_MAX = 100
+"""Repeated ones that are held on one connection; beyond it they are answered at once."""
+
+
+class NotFoundAnswers:
+    """Those of one connection: the first at once, repeated ones together, a moment later. There is
+    at most one timer."""
+
+    __slots__ = ("_held", "_told_ms")
+
+    def __init__(self) -> None:
+        self._held: list[Callable[[], None]] = []
+        self._told_ms: int | None = None
+
+    def tell(self, answer: Callable[[], None], host: Host) -> None:
+        now_ms = host.now_ms()
+        is_first = self._told_ms is None or now_ms - self._told_ms >= REPEATED_WITHIN_MS
+        if (is_first and not self._held) or len(self._held) >= HELD_MAX:
+            self._told_ms = now_ms
+            answer()
+            return
+        self._held.append(answer)
+        if len(self._held) == 1:
+            host.at(now_ms + REPEATED_WAITS_MS, partial(self._tell_held, host))
+
+    def _tell_held(self, host: Host) -> None:
+        held, self._held = self._held, []
+        self._told_ms = host.now_ms()
+        for answer in held:
+            answer()
 
 
 class Tokens:
     """What one connection may do, by audience."""
 
-    __slots__ = ("_by_audience", "_opens_less", "_unauthorised_since_ms")
+    __slots__ = ("_by_audience", "_opens_less", "_unauthorised_since_ms", "not_found")
 
     def __init__(self, now_ms: int) -> None:
         self._by_audience: dict[str, Access] = {}
         self._opens_less = False
         """A token took the place of one that opened more: links may have lived on that."""
         self._unauthorised_since_ms: int | None = now_ms
+        self.not_found = NotFoundAnswers()
 
     @property
     def is_any(self) -> bool:
@@ -51,19 +93,20 @@ class Tokens:
         self._by_audience[access.scope] = access
         self._unauthorised_since_ms = None
 
-    def allow(self, address: Address, right: Right, now_ms: int) -> bool:
+    def allow(self, address: Address, right: Right, clock_ms: int) -> bool:
         """Whether some token opens this node for `right`; `Right.NONE` asks for any token."""
         path, entity = address.node, address.path
         return any(
-            access.allows(path, right, now_ms, entity) for access in self._by_audience.values()
+            access.allows(path, right, clock_ms, entity) for access in self._by_audience.values()
         )
 
-    def expire(self, now_ms: int) -> bool:
-        """Forget what has expired. True if less is open than before: links may have to go."""
+    def expire(self, clock_ms: int, now_ms: int) -> bool:
+        """Forget what has expired by the clock. True if less is open than before: links may have
+        to go."""
         gone = [
             audience
             for audience, access in self._by_audience.items()
-            if access.expires_ms is not None and access.expires_ms <= now_ms
+            if access.expires_ms is not None and access.expires_ms <= clock_ms
         ]
         for audience in gone:
             del self._by_audience[audience]
@@ -88,10 +131,14 @@ class CbsService:
         try:
             self._put_token(request)
         except BusError as error:
-            described = self._gateway.describe(error)
             # Without an error-condition nothing is lost, and Python reads one as a failure
             # whatever the status is.
-            request.answer(_status(error.kind.status, described), None)
+            status = _status(error.kind.status, self._gateway.describe(error))
+            answer = partial(request.answer, status, None)
+            if error.kind is NOT_FOUND:
+                request.connection.tokens.not_found.tell(answer, self._gateway.host)
+            else:
+                answer()
             log.info("put-token refused: %s", error, extra=request.connection.named())
         else:
             request.answer(_status(202, "Accepted"), None)
@@ -102,13 +149,19 @@ class CbsService:
         name, token = request.properties.get("name"), request.body
         if not isinstance(name, str) or not isinstance(token, str):
             raise BusError(TOKEN_MALFORMED, detail="it has no text, or no audience as its 'name'")
-        connection, now_ms = request.connection, self._gateway.host.now_ms()
+        connection, clock_ms = request.connection, self._gateway.host.clock_ms()
         audience = audience_key(name)
-        access = auth.verify(token, audience, self._gateway.access_rules, now_ms)
+        access = auth.verify(
+            token,
+            audience,
+            self._gateway.access_rules,
+            clock_ms,
+            partial(self._gateway.answers_to, connection.hostname),
+        )
         if audience and not self._gateway.exists(parse_address(audience)):
             # Only told to who could open it; Python then speaks of authentication, as on Azure.
             raise BusError(NOT_FOUND, uri=name)
-        connection.tokens.put(access)
+        connection.prove(access)
 
 
 def _status(code: int, description: str) -> dict[str, Any]:

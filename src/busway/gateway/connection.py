@@ -33,7 +33,8 @@ from busway.amqp.settings import ConnectionSettings, Role
 from busway.broker.seams import SessionLock
 from busway.gateway import auth, requests
 from busway.gateway.attach import attach
-from busway.gateway.auth import Right
+from busway.gateway.auth import Access, Right
+from busway.gateway.browser import BrowserEndpoint
 from busway.gateway.cbs import Tokens
 from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.receiver import ReceiverEndpoint
@@ -51,6 +52,7 @@ from busway.model.errors import (
     BusError,
 )
 from busway.model.names import Address
+from busway.model.session_ids import session_key
 
 if TYPE_CHECKING:
     from busway.gateway.gateway import Gateway
@@ -60,7 +62,10 @@ log = logging.getLogger("busway.gateway")
 CLOSE_ANSWER_MS = 5_000
 """How long a peer may take to answer our close."""
 
-Endpoint = SenderEndpoint | ReceiverEndpoint | RequestEndpoint | ReplyEndpoint | CoordinatorEndpoint
+FRAMES_AT_ONCE = 1_000
+
+Receiving = ReceiverEndpoint | BrowserEndpoint
+Endpoint = SenderEndpoint | Receiving | RequestEndpoint | ReplyEndpoint | CoordinatorEndpoint
 
 
 class Peer(Protocol):
@@ -106,11 +111,22 @@ class GatewayConnection:
             container_id=f"busway_{gateway.settings.node}_{peer.connection_id}"
         )
         self.engine = Connection(
-            replace(settings, mechanisms=mechanisms, authenticate=self._authenticate),
+            replace(
+                settings,
+                mechanisms=mechanisms,
+                authenticate=self._authenticate,
+                stranger=gateway.settings.stranger,
+                partial_room=gateway.partial_room,
+            ),
             role=Role.SERVER,
         )
         self.engine.on_output = on_output
+        self._on_output = on_output
+        self.reply_bytes = 0
+        """Of replies that wait for credit."""
         self._endpoints: dict[Endpoint, None] = {}
+        self._receivers: dict[Receiving, None] = {}
+        """Of these the receiving ones; who was delivered to last is last."""
         self._ended = False
         self._leave_by_ms: int | None = None
         self._socket_is_full = False
@@ -142,7 +158,22 @@ class GatewayConnection:
         return self.engine.closed
 
     def receive(self, data: bytes) -> None:
-        self._guarded(self._take, self.engine.receive(data))
+        """All at once, for those who have no others waiting."""
+        self.feed(data)
+        while self.has_input:
+            self.advance(FRAMES_AT_ONCE)
+
+    def feed(self, data: bytes) -> None:
+        """Keep what was read until `advance` handles it."""
+        self.engine.feed(data)
+
+    @property
+    def has_input(self) -> bool:
+        return self.engine.has_input
+
+    def advance(self, frames_max: int) -> None:
+        """Handle about so many frames of what was fed."""
+        self._guarded(self._take, self.engine.advance(frames_max))
         self._resume_deliveries()  # the peer may have opened its window
 
     def tick(self, now_ms: int) -> None:
@@ -187,24 +218,42 @@ class GatewayConnection:
 
     # --- Deliveries and the socket ---------------------------------------------------------------
 
-    def can_deliver(self, link: Link) -> bool:
-        """Whether a receiver may ask for more. If not, it is asked again when there is room."""
+    def room(self, link: Link, frames: int) -> int:
+        """How many deliveries of so many frames each a receiver may ask for, beside those that its
+        session has asked for already (D-22). If none, it is asked again when there is room."""
+        outgoing = link.session.outgoing
+        if outgoing.room > 0 and self._can_write(link):
+            # One that is larger than the whole window still goes, as the peer opens it.
+            at_least = 0 if outgoing.claimed else 1
+            room = max(outgoing.room // frames, at_least)
+        else:
+            room = 0
+        if room <= 0:
+            self._deliveries_wait = True
+        return room
+
+    def delivered_to(self, receiver: ReceiverEndpoint) -> None:
+        """The others come first when there is room again: a small window serves all its links."""
+        if receiver in self._receivers:
+            del self._receivers[receiver]
+            self._receivers[receiver] = None
+
+    def room_returned(self) -> None:
+        """A part of a session's window that was set apart is not used."""
+        self._resume_deliveries()
+
+    def _can_write(self, link: Link) -> bool:
         waiting = self.engine.output_size
         if link.pending_bytes:
             # A client with much credit and a closed session window must not fill our memory.
-            receivers = [each for each in self._endpoints if isinstance(each, ReceiverEndpoint)]
-            waiting += sum(each.link.pending_bytes for each in receivers)
-        if self._socket_is_full or waiting >= self.gateway.settings.output_high_bytes:
-            self._deliveries_wait = True
-            return False
-        return True
+            waiting += sum(each.link.pending_bytes for each in self._receivers)
+        return not self._socket_is_full and waiting < self.gateway.settings.output_high_bytes
 
     def _resume_deliveries(self) -> None:
         if self._deliveries_wait and not self._socket_is_full and not self._ended:
             self._deliveries_wait = False
-            for endpoint in self._endpoints:
-                if isinstance(endpoint, ReceiverEndpoint):
-                    endpoint.resume()
+            for receiver in self._receivers:
+                receiver.resume()
 
     # --- Events ----------------------------------------------------------------------------------
 
@@ -223,10 +272,10 @@ class GatewayConnection:
                 case TransferReceived(link=link):
                     link.context.transfer(event)
                 case Disposed(link=link):
-                    if isinstance(link.context, ReceiverEndpoint):
+                    if isinstance(link.context, Receiving):
                         link.context.disposed(event)
                 case FlowReceived(link=link):
-                    if isinstance(link.context, ReceiverEndpoint | ReplyEndpoint):
+                    if isinstance(link.context, Receiving | ReplyEndpoint):
                         link.context.flow()
                 case AttachRequested(link=link):
                     self._attach(link)
@@ -298,6 +347,7 @@ class GatewayConnection:
         for endpoint in list(self._endpoints):
             endpoint.close()
         self._endpoints.clear()
+        self._receivers.clear()
         self.gateway.disconnected(self)
 
     # --- Access ----------------------------------------------------------------------------------
@@ -313,25 +363,48 @@ class GatewayConnection:
         except BusError as error:
             log.info("SASL PLAIN refused: %s", error, extra=self.named())
             return False
-        self.tokens.put(access)
+        self.prove(access)
         return True
+
+    @property
+    def is_stranger(self) -> bool:
+        """No valid token or password was shown yet."""
+        return self.engine.is_stranger
+
+    def prove(self, access: Access) -> None:
+        """A valid token or password: from the first one on, it is no stranger."""
+        self.gateway.proved(self)
+        self.tokens.put(access)
+        self.engine.trust()
+
+    def close_for_strangers(self, error: BusError) -> None:
+        log.info("closed: too many connections without a token", extra=self.named())
+        self.close(error.condition, self.gateway.describe(error))
+        self._on_output()
+
+    @property
+    def replies_are_full(self) -> bool:
+        """Whether it should take replies before it asks more."""
+        waiting = self.reply_bytes + self.engine.pending_bytes
+        return waiting >= self.gateway.settings.reply_bytes_max
 
     def require(self, address: Address, right: Right) -> None:
         """Raise *unauthorized* unless a token opens this node for `right`."""
-        if not self.tokens.allow(address, right, self.gateway.host.now_ms()):
+        if not self.tokens.allow(address, right, self.gateway.host.clock_ms()):
             raise BusError(UNAUTHORIZED, claim=claim_of(right), uri=self.uri(address))
 
     def _look_at_tokens(self, now_ms: int) -> None:
+        clock_ms = self.gateway.host.clock_ms()
         if self.tokens.overdue(now_ms):
             error = BusError(TOKEN_MISSING, uri=f"sb://{self.hostname}/")
             log.info("closed: no valid token in time", extra=self.named())
             self.close(error.condition, self.gateway.describe(error))
-        elif self.tokens.expire(now_ms):
+        elif self.tokens.expire(clock_ms, now_ms):
             for endpoint in list(self._endpoints):
                 if isinstance(endpoint, CoordinatorEndpoint):
                     continue  # needs nothing of its own
                 address, right = endpoint.address, right_of(endpoint)
-                if not address.cbs and not self.tokens.allow(address, right, now_ms):
+                if not address.cbs and not self.tokens.allow(address, right, clock_ms):
                     error = BusError(UNAUTHORIZED, claim=claim_of(right), uri=self.uri(address))
                     self.detach(endpoint, error)
 
@@ -348,9 +421,13 @@ class GatewayConnection:
         """The endpoint of a link that is being accepted."""
         endpoint.link.context = endpoint
         self._endpoints[endpoint] = None
+        if isinstance(endpoint, Receiving):
+            self._receivers[endpoint] = None
 
     def drop(self, endpoint: Endpoint) -> None:
         self._endpoints.pop(endpoint, None)
+        if isinstance(endpoint, Receiving):
+            self._receivers.pop(endpoint, None)
         endpoint.close()
 
     def detach(self, endpoint: Endpoint, error: BusError) -> None:
@@ -363,7 +440,7 @@ class GatewayConnection:
         """The entity is gone or changed: its links must not go on as if it were not."""
         for endpoint in list(self._endpoints):
             if (
-                isinstance(endpoint, SenderEndpoint | ReceiverEndpoint)
+                isinstance(endpoint, SenderEndpoint | Receiving)
                 and endpoint.entity.incarnation == incarnation
             ):
                 self.detach(endpoint, error)
@@ -373,6 +450,10 @@ class GatewayConnection:
         if found is None:
             raise BusError(TRANSACTION_UNKNOWN)
         return found
+
+    def is_settling(self, token: bytes) -> bool:
+        """Whether a transaction that is open here settles the message with this lock."""
+        return any(transaction.settles(token) for transaction in self.transactions.values())
 
     def session_lock(
         self, incarnation: int, session_id: str | None, link_name: str | None
@@ -384,7 +465,7 @@ class GatewayConnection:
                 and endpoint.lock is not None
                 and endpoint.entity.incarnation == incarnation
                 and (
-                    endpoint.lock.session_id == session_id
+                    endpoint.lock.session_id == session_key(endpoint.entity, session_id)
                     if session_id is not None
                     else endpoint.link.name == link_name
                 )
@@ -408,7 +489,7 @@ def right_of(endpoint: Endpoint) -> Right:
     """What a link needs for as long as it is there (amqp.md 18)."""
     if isinstance(endpoint, SenderEndpoint):
         return Right.SEND
-    if isinstance(endpoint, ReceiverEndpoint):
+    if isinstance(endpoint, Receiving):
         return Right.LISTEN
     return Right.NONE
 

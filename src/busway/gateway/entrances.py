@@ -15,6 +15,7 @@ from busway.model.errors import (
     INVALID_OPERATION,
     NOT_FOUND,
     RECEIVE_DISABLED,
+    RECEIVE_FROM_TOPIC,
     SEND_DISABLED,
     SEND_TO_SUB_QUEUE,
     BusError,
@@ -57,7 +58,10 @@ def open_destination(gateway: Gateway, address: Address, uri: str) -> Destinatio
 def open_source(gateway: Gateway, address: Address, uri: str) -> Entity:
     """The entity whose messages may be received now, by one more receiver (LIM-10)."""
     entity = entity_at(gateway, address, uri)
-    if not isinstance(entity, Topic):
+    if isinstance(entity, Topic):
+        if address.sub_queue is not SubQueueKind.TRANSFER_DEAD_LETTER:
+            raise BusError(RECEIVE_FROM_TOPIC, uri=uri)
+    else:
         if not entity.status.can_receive:
             raise _disabled(entity, RECEIVE_DISABLED, uri)
         _check_forwarding(entity, address.sub_queue)

@@ -7,11 +7,12 @@ sections that the broker writes in front of what the sender wrote. A body is nev
 from __future__ import annotations
 
 from hashlib import blake2b
-from uuid import UUID
 
 from busway.amqp import codec
 from busway.amqp.sections import (
     BATCH_FORMAT,
+    LATEST_MS,
+    TTL_MAX_MS,
     Sections,
     apply_changes,
     drop_body,
@@ -19,8 +20,8 @@ from busway.amqp.sections import (
     with_message_id,
 )
 from busway.broker.seams import Host
-from busway.gateway.router import Destination
-from busway.model.entities import Queue
+from busway.gateway.router import Destination, is_partitioned
+from busway.model.entities import Entity, Queue
 from busway.model.errors import (
     ARGUMENT_ERROR,
     ARGUMENT_OUT_OF_RANGE,
@@ -29,17 +30,22 @@ from busway.model.errors import (
     SESSION_ID_MISSING,
     BusError,
 )
-from busway.model.limits import HEADER_SIZE_MAX_BYTES, KEY_MAX_CHARS, PROPERTY_SIZE_MAX_BYTES
+from busway.model.limits import (
+    BATCH_MAX_MESSAGES,
+    HEADER_SIZE_MAX_BYTES,
+    KEY_MAX_CHARS,
+    PROPERTY_SIZE_MAX_BYTES,
+)
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
+from busway.model.names import SubQueueKind, name_key
 from busway.model.partitioning import (
     MessageId,
     message_id_text,
     partition_key,
     partition_of_key,
 )
+from busway.model.session_ids import session_key
 
-TTL_MAX_MS = 0xFFFFFFFF
-"""The header's time to live is an unsigned integer of 32 bits."""
 DIGEST_BYTES = 16
 MESSAGE_ID_BYTES = 16
 """Written as a GUID without dashes, as .NET does."""
@@ -72,6 +78,12 @@ def read_all(
     """Several messages that a client sends as one: in their order, and by partition."""
     if not payloads:
         raise BusError(ARGUMENT_ERROR, refused=True, detail="The batch has no messages.")
+    if len(payloads) > BATCH_MAX_MESSAGES:
+        detail = (
+            f"The batch has {len(payloads)} messages; {BATCH_MAX_MESSAGES} are allowed. "
+            "Send them in several batches."
+        )
+        raise BusError(ARGUMENT_ERROR, refused=True, detail=detail)
     messages: list[Message] = []
     keys: list[str | None] = []
     all_by_id = True
@@ -98,15 +110,27 @@ def _partition(key: str | None, entity: Destination) -> int | None:
 
 def read_one(payload: bytes, entity: Destination, host: Host) -> tuple[Message, str | None, bool]:
     """A message, its key, and whether that is its message id (P-21)."""
-    sections = codec.scan_message(payload)
+    return _read(payload, codec.scan_message(payload), entity, host)
+
+
+def _read(
+    payload: bytes, sections: Sections, entity: Destination, host: Host
+) -> tuple[Message, str | None, bool]:
     _check(sections, entity)
     detects = entity.requires_duplicate_detection
+    own_key = sections.partition_key
+    if not own_key and sections.group_id is None:
+        # A later transaction completes it and sends by way of this entity, with the same via key:
+        # it has to find it in its partition (amqp.md 12).
+        own_key = sections.via_partition_key
     key = partition_key(
         sections.group_id,
-        sections.partition_key,
+        own_key,
         sections.message_id,
         detects and bool(entity.enable_partitioning),
     )
+    if sections.group_id is not None:
+        key = session_key(entity, sections.group_id)
     bare = sections.bare
     if sections.message_id is None:
         # The JavaScript SDK cannot settle a message without one. It is given after the key was
@@ -126,7 +150,7 @@ def read_one(payload: bytes, entity: Destination, host: Host) -> tuple[Message, 
         message.expires_ms = sections.scheduled_ms
     if detects and sections.message_id is not None:
         message.digest = digest(sections.message_id, key if entity.enable_partitioning else None)
-    by_id = sections.group_id is None and not sections.partition_key
+    by_id = sections.group_id is None and not own_key
     return message, key, by_id
 
 
@@ -137,8 +161,9 @@ def read_keyed(payload: bytes, message_format: int, entity: Destination, host: H
 
 
 def keyed(payload: bytes, entity: Destination, host: Host) -> Keyed:
-    message, key, _ = read_one(payload, entity, host)
-    return message, key, codec.scan_message(payload).via_partition_key
+    sections = codec.scan_message(payload)
+    message, key, _ = _read(payload, sections, entity, host)
+    return message, key, sections.via_partition_key
 
 
 def digest(message_id: MessageId, key: str | None) -> bytes:
@@ -159,6 +184,8 @@ def _check(sections: Sections, entity: Destination) -> None:
         _check_length("SessionId", sections.group_id)
     if sections.partition_key is not None:
         _check_length("PartitionKey", sections.partition_key)
+    if sections.via_partition_key is not None:
+        _check_length("ViaPartitionKey", sections.via_partition_key)
     properties = sections.application_properties
     if properties is not None and len(properties) > PROPERTY_SIZE_MAX_BYTES:
         _check_properties(properties)
@@ -203,26 +230,34 @@ def _out_of_range(detail: str) -> BusError:
 # --- Out -----------------------------------------------------------------------------------------
 
 
-def encode(message: Message, *, partitioned: bool) -> bytes:
+class Origin:
+    """The sub-queue that a message is delivered from, as far as the message must say it."""
+
+    __slots__ = ("default_ttl_ms", "is_main", "partitioned")
+
+    def __init__(self, entity: Entity, kind: SubQueueKind) -> None:
+        self.partitioned = is_partitioned(entity)
+        self.default_ttl_ms = entity.default_ttl_ms
+        self.is_main = kind is SubQueueKind.MAIN
+
+
+def encode(message: Message, origin: Origin) -> bytes:
     """Without a lock: received and deleted."""
-    return _encode(message, partitioned, None, None, bare_of(message))
+    return _encode(message, origin, None, None, bare_of(message))
 
 
-def encode_locked(message: Message, *, partitioned: bool) -> bytes:
-    """With its lock's end; the token is the delivery tag."""
-    return _encode(message, partitioned, None, message.locked_until_ms, bare_of(message))
+def encode_locked(message: Message, origin: Origin) -> bytes:
+    """With its lock's end and token. The token is the delivery tag, too; who fetches a message by
+    its number has no other (N-8)."""
+    token, until_ms = message.lock_token, message.locked_until_ms
+    return _encode(message, origin, token, until_ms, bare_of(message))
 
 
-def encode_deferred(message: Message, *, partitioned: bool) -> bytes:
-    """Locked and fetched by number: the token is in the message, where Go looks for it."""
-    assert message.lock_token is not None
-    token = UUID(bytes_le=message.lock_token)
-    return _encode(message, partitioned, token, message.locked_until_ms, bare_of(message))
-
-
-def encode_peeked(message: Message, *, partitioned: bool, omit_body: bool) -> bytes:
-    bare = bare_of(message)
-    return _encode(message, partitioned, None, None, drop_body(bare) if omit_body else bare)
+def encode_peeked(message: Message, origin: Origin, *, omit_body: bool) -> bytes:
+    bare = drop_body(bare_of(message)) if omit_body else bare_of(message)
+    # .NET expects it of what is deferred, locked or not.
+    until_ms = message.locked_until_ms if message.state is MessageState.DEFERRED else None
+    return _encode(message, origin, None, until_ms, bare)
 
 
 def bare_of(message: Message) -> bytes:
@@ -232,33 +267,55 @@ def bare_of(message: Message) -> bytes:
     return apply_changes(message.bare, message.changes)
 
 
-def ttl_of(message: Message) -> int | None:
-    """What the entity's own limit has left of it (TTL-1); clients compute the expiry from it."""
-    if message.expires_ms is None or message.state is MessageState.SCHEDULED:
-        return message.ttl_ms
-    return min(message.expires_ms - message.enqueued_ms, TTL_MAX_MS)
+def life_of(message: Message, origin: Origin) -> tuple[int, int] | None:
+    """From when and how long a message lives, in milliseconds: what it asked for, as far as its
+    entity lets it (TTL-1, TTL-3); None for ever.
+
+    What is deferred or dead-lettered does not expire any more (TTL-7, TTL-8), and still says how
+    long it was to live.
+    """
+    begins_ms = message.enqueued_ms
+    if message.expires_ms is not None and message.state is not MessageState.SCHEDULED:
+        return begins_ms, message.expires_ms - begins_ms
+    lives_ms = message.ttl_ms
+    if message.state is MessageState.SCHEDULED:
+        begins_ms = message.expires_ms or begins_ms  # it counts from its activation
+    elif message.state is MessageState.ACTIVE and origin.is_main:
+        return None  # it was there before its entity had a limit
+    if lives_ms is None or (origin.default_ttl_ms is not None and origin.default_ttl_ms < lives_ms):
+        lives_ms = origin.default_ttl_ms
+    return None if lives_ms is None else (begins_ms, lives_ms)
 
 
 def _encode(
     message: Message,
-    partitioned: bool,
-    lock_token: UUID | None,
+    origin: Origin,
+    lock_token: bytes | None,
     locked_until_ms: int | None,
     bare: bytes,
 ) -> bytes:
+    creation_ms, ttl_ms, expiry_ms = 0, None, None
+    if (life := life_of(message, origin)) is not None:
+        # Clients read the expiry here, or compute it from the header: both must say the same.
+        creation_ms, lives_ms = life
+        ttl_ms = min(lives_ms, TTL_MAX_MS)
+        expiry_ms = min(creation_ms + lives_ms, LATEST_MS)
+    source = message.dead_letter_source
     return codec.encode_delivery(
         header=message.header,
-        ttl_ms=ttl_of(message),
+        ttl_ms=ttl_ms,
         delivery_count=message.delivery_count,
         lock_token=lock_token,
         number=message.number,
         enqueued_ms=message.enqueued_ms,
         locked_until_ms=locked_until_ms,
         state=message.state,
-        partition=message.number >> PARTITION_SHIFT if partitioned else None,
+        partition=message.number >> PARTITION_SHIFT if origin.partitioned else None,
         annotations=message.annotations,
         annotation_items=message.annotation_items,
         bare=bare,
         enqueued_number=message.enqueued_number,
-        dead_letter_source=message.dead_letter_source,  # DLQ-4
+        dead_letter_source=None if source is None else name_key(source),  # DLQ-4
+        creation_ms=creation_ms,
+        expiry_ms=expiry_ms,
     )

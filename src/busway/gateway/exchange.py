@@ -14,9 +14,11 @@ from busway.amqp import codec
 from busway.amqp.sections import (
     PARTITION_KEY,
     SCHEDULED_ENQUEUE_TIME,
+    VIA_PARTITION_KEY,
     read_properties,
 )
 from busway.broker.seams import Host, SessionStateMove, TransferSource
+from busway.broker.session_keys import session_key_at
 from busway.broker.staging import Change, changed_copy
 from busway.gateway import envelope
 from busway.gateway.router import Destination, Owner, Router
@@ -184,10 +186,11 @@ def _partition(message: Message, entity: Destination) -> int:
 
 def _key(message: Message, entity: Destination) -> str | None:
     if message.session_id is not None:
-        return message.session_id
-    key = _annotation(message, PARTITION_KEY)
-    if isinstance(key, str) and key:
-        return str(key)
+        return session_key_at(entity, message)
+    for name in (PARTITION_KEY, VIA_PARTITION_KEY):
+        key = _annotation(message, name)
+        if isinstance(key, str) and key:
+            return str(key)
     if not entity.requires_duplicate_detection:
         return None
     message_id = read_properties(message.bare).message_id

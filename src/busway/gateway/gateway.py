@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 from uuid import UUID
 
+from busway.amqp.partial import PartialRoom
 from busway.amqp.performatives import Error
+from busway.amqp.settings import StrangerLimits
 from busway.broker.seams import Host, Timer
 from busway.cluster.catalog import Catalog, Change
 from busway.gateway.budget import Budget
@@ -22,6 +24,7 @@ from busway.gateway.connection import GatewayConnection, Peer
 from busway.gateway.fanin import FanIn
 from busway.gateway.idle_entities import IdleEntities
 from busway.gateway.management import ManagementService
+from busway.gateway.partition_turns import PartitionTurns
 from busway.gateway.receiver_counts import ReceiverCounts
 from busway.gateway.requests import Request
 from busway.gateway.router import Owner, Router
@@ -31,18 +34,19 @@ from busway.gateway.transactions import OpenTransaction
 from busway.gateway.verified_tokens import VerifiedTokens
 from busway.gateway.visitors import Visitors
 from busway.model.durations import format_timespan
-from busway.model.entities import Entity
+from busway.model.entities import Entity, Subscription
 from busway.model.errors import (
     CONNECTION_QUOTA_EXCEEDED,
     ENTITY_CHANGED,
     ENTITY_DISABLED,
     NOT_FOUND,
+    STRANGERS_EXCEEDED,
     TIMEOUT,
     BusError,
     with_tracking,
 )
 from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
-from busway.model.names import Address
+from busway.model.names import Address, is_same_host
 from busway.store.base import SubQueueKind
 
 log = logging.getLogger("busway.gateway")
@@ -60,8 +64,17 @@ class GatewaySettings:
     uncommitted_bytes_max: int = 64 * 1024 * 1024
     output_high_bytes: int = 512 * 1024
     """A connection that has so much to write gets no more deliveries until it is written."""
-    requests_open_max: int = 1_000
-    """Management requests of one connection that wait for an answer of a store."""
+    requests_open_max: int = 100
+    """Management requests of one connection that wait for an answer of a store; as many as the
+    link's credit. Each may bring a reply of 256 KiB."""
+    reply_bytes_max: int = 4 * 1024 * 1024
+    """Replies of one connection that wait for its credit or its session windows."""
+    stranger: StrangerLimits = field(default_factory=StrangerLimits)
+    """What a connection may do before its first valid token."""
+    strangers_max: int = 500
+    """Connections without a valid token, beside `connections_max` with one."""
+    partial_bytes_max: int = 128 * 1024 * 1024
+    """Unfinished deliveries of all connections."""
     connections_max: int = CONNECTIONS_PER_NAMESPACE_MAX
     """LIM-9."""
 
@@ -89,10 +102,14 @@ class Gateway:
         self.host = host
         self.catalog = catalog
         self.access_rules = catalog
+        self.answers_to: Callable[[str, str], bool] = is_same_host
+        """Whether a client that has called this namespace by one host name may show a token for
+        another; `Namespaces` knows of more names."""
         self.tokens = VerifiedTokens(catalog)
         """For those who show one with every request."""
         self.settings = settings or GatewaySettings()
         self.router = Router(owners)
+        self.partition_turns = PartitionTurns(host.random_bytes)
         self.budget = budget or Budget(self.settings.uncommitted_bytes_max)
         """Of the whole node (D-8)."""
         self.cbs = CbsService(self)
@@ -103,6 +120,9 @@ class Gateway:
         self.receivers = ReceiverCounts()
         self.connections: dict[GatewayConnection, None] = {}
         """Those that were opened to this namespace."""
+        self._strangers: dict[GatewayConnection, None] = {}
+        """Those of them without a valid token so far, the oldest first."""
+        self.partial_room = PartialRoom(self.settings.partial_bytes_max)
         self.callers: dict[object, None] = {}
         """Connections by HTTP whose last request was for this namespace."""
         self._fan_ins: dict[tuple[int, SubQueueKind], FanIn] = {}
@@ -123,15 +143,32 @@ class Gateway:
         return GatewayConnection(self, peer, on_output, encrypted=encrypted)
 
     def opened(self, connection: GatewayConnection) -> None:
-        """Raises if there are too many (LIM-9)."""
+        """Raises if there are too many (LIM-9). Strangers have places of their own: where those are
+        taken, the one that has had most time to show a token goes."""
+        self._check_quota()
+        self.connections[connection] = None
+        if connection.is_stranger:
+            self._strangers[connection] = None
+            if len(self._strangers) > self.settings.strangers_max:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.close_for_strangers(BusError(STRANGERS_EXCEEDED))
+
+    def proved(self, connection: GatewayConnection) -> None:
+        """A stranger has shown a valid token; raises if there is no place (LIM-9)."""
+        if connection in self._strangers:
+            self._check_quota()
+            del self._strangers[connection]
+
+    def _check_quota(self) -> None:
         limit = self.settings.connections_max
-        if len(self.connections) >= limit:
+        if len(self.connections) - len(self._strangers) >= limit:
             namespace = self.catalog.namespace.name
             raise BusError(CONNECTION_QUOTA_EXCEEDED, namespace=namespace, limit=limit)
-        self.connections[connection] = None
 
     def disconnected(self, connection: GatewayConnection) -> None:
         self.connections.pop(connection, None)
+        self._strangers.pop(connection, None)
 
     def over_budget(self) -> bool:
         """Whether sockets should not be read for now (D-8)."""
@@ -150,7 +187,8 @@ class Gateway:
         """Of the entity's sub-queue, for all connections of this gateway."""
         found = self._fan_ins.get((entity.incarnation, kind))
         if found is None:
-            found = FanIn(entity, kind, self.router, self)
+            order = self.partition_turns.order(entity, kind)
+            found = FanIn(entity, kind, self.router, self, order)
             self._fan_ins[entity.incarnation, kind] = found
         return found
 
@@ -158,6 +196,16 @@ class Gateway:
         key = (fan_in.incarnation, fan_in.kind)
         if self._fan_ins.get(key) is fan_in:
             del self._fan_ins[key]
+            self.partition_turns.keep(fan_in.incarnation, fan_in.kind, fan_in.order)
+
+    def message_bytes_max(self, entity: Entity) -> int:
+        """The largest message that it may hold; of a subscription, what its topic takes."""
+        holder = entity
+        if isinstance(holder, Subscription):
+            holder = self.catalog.get(holder.topic_incarnation) or holder
+        if isinstance(holder, Subscription):
+            return 0  # its topic is being deleted, and gives nothing any more
+        return holder.max_message_size_bytes
 
     def has_receivers(self, entity: Entity) -> bool:
         """Whether somebody has a receiver link there, or waits for one."""
@@ -178,6 +226,7 @@ class Gateway:
         if after is None:
             kind = NOT_FOUND
             self.router.forget(before.incarnation)
+            self.partition_turns.forget(before.incarnation)
             self.idle.forget(before.incarnation)
         elif not after.status.can_send and not after.status.can_receive:
             kind = ENTITY_DISABLED

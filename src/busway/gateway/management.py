@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from busway.amqp.performatives import TransactionalState
@@ -39,30 +40,38 @@ SERVER_TIMEOUT_DEFAULT_MS = 60_000
 SERVER_TIMEOUT_MAX_MS = 24 * 60 * 60_000
 
 
+class InTransactions(Enum):
+    """What an operation is that comes with the state of a transaction (TXN-1). .NET marks nearly
+    every request so that is made inside a `TransactionScope`."""
+
+    OUTSIDE = "done as if there were none: it changes nothing, or nothing that can be taken back"
+    PART = "part of it: a rollback undoes it"
+    REFUSED = "refused: it cannot be undone, and who asks expects that"
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     right: Right
     answer: Callable[[Call], None] | None
-    in_transactions: bool = False
+    in_transactions: InTransactions = InTransactions.OUTSIDE
 
+
+PART, REFUSED = InTransactions.PART, InTransactions.REFUSED
 
 OPERATIONS: dict[str, Operation] = {
-    # In a transaction it does what it always does: there is nothing to take back (TXN-1).
-    "renew-lock": Operation(Right.LISTEN, messages.renew_lock, in_transactions=True),
+    "renew-lock": Operation(Right.LISTEN, messages.renew_lock),
     "peek-message": Operation(Right.LISTEN, messages.peek_message),
     "receive-by-sequence-number": Operation(Right.LISTEN, messages.receive_by_sequence_number),
-    "update-disposition": Operation(
-        Right.LISTEN, messages.update_disposition, in_transactions=True
-    ),
-    "schedule-message": Operation(Right.SEND, messages.schedule_message, in_transactions=True),
-    "cancel-scheduled-message": Operation(Right.SEND, messages.cancel_scheduled_message),
-    "batch-delete-messages": Operation(Right.LISTEN, messages.batch_delete_messages),
+    "update-disposition": Operation(Right.LISTEN, messages.update_disposition, PART),
+    "schedule-message": Operation(Right.SEND, messages.schedule_message, PART),
+    "cancel-scheduled-message": Operation(Right.SEND, messages.cancel_scheduled_message, PART),
+    "batch-delete-messages": Operation(Right.LISTEN, messages.batch_delete_messages, REFUSED),
     "renew-session-lock": Operation(Right.LISTEN, sessions.renew_session_lock),
-    "set-session-state": Operation(Right.LISTEN, sessions.set_session_state),
+    "set-session-state": Operation(Right.LISTEN, sessions.set_session_state, PART),
     "get-session-state": Operation(Right.LISTEN, sessions.get_session_state),
     "get-message-sessions": Operation(Right.LISTEN, sessions.get_message_sessions),
-    "add-rule": Operation(Right.MANAGE, rules.add_rule, in_transactions=True),
-    "remove-rule": Operation(Right.MANAGE, rules.remove_rule, in_transactions=True),
+    "add-rule": Operation(Right.MANAGE, rules.add_rule, PART),
+    "remove-rule": Operation(Right.MANAGE, rules.remove_rule, PART),
     # Manage, says the service; clients that only listen may look (amqp.md 18).
     "enumerate-rules": Operation(Right.LISTEN, rules.enumerate_rules),
 }
@@ -84,7 +93,7 @@ class ManagementService:
             request.deadline_ms = now_ms + request.timeout_ms
             name = request.operation.removeprefix("com.microsoft:")
             operation = OPERATIONS.get(name, UNKNOWN)
-            call = self._check(request, operation, now_ms)
+            call = self._check(request, operation)
             assert operation.answer is not None
             with nullcontext() if call.transaction is None else call.transaction.operation():
                 operation.answer(call)
@@ -98,21 +107,24 @@ class ManagementService:
         properties["errorCondition"] = Symbol(error.condition)
         request.answer(properties, {})
 
-    def _check(self, request: Request, operation: Operation, now_ms: int) -> Call:
+    def _check(self, request: Request, operation: Operation) -> Call:
         address, connection = request.address, request.connection
-        if not connection.tokens.allow(address, operation.right, now_ms):
+        clock_ms = self._gateway.host.clock_ms()
+        if not connection.tokens.allow(address, operation.right, clock_ms):
             claim = operation.right.name or "Listen"
             raise BusError(UNAUTHORIZED, claim=claim.title(), uri=str(address))
         if operation.answer is None:
             raise BusError(NOT_IMPLEMENTED, operation=request.operation or "(none)")
         transaction = None
         if isinstance(request.state, TransactionalState):
-            if not operation.in_transactions:
+            if operation.in_transactions is InTransactions.REFUSED:
                 raise BusError(
                     INVALID_OPERATION,
-                    detail=f"'{request.operation}' cannot be part of a transaction.",  # TXN-1
+                    detail=f"'{request.operation}' cannot be part of a transaction, because it "
+                    "cannot be undone. Ask for it outside of one.",
                 )
-            transaction = connection.transaction(request.state.txn_id)
+            if operation.in_transactions is InTransactions.PART:
+                transaction = connection.transaction(request.state.txn_id)
         entity = self._gateway.find(address)
         if entity is None:
             raise BusError(NOT_FOUND, uri=connection.uri(address))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from busway.amqp.errors import ProtocolError
 from busway.amqp.types import Array, Int, Timestamp
 from busway.gateway import envelope, sends, settlement
 from busway.gateway.calls import Call, Collected
+from busway.gateway.partition_turns import OtherTurns
 from busway.gateway.peek import PeekWalk
-from busway.gateway.router import Owner, is_partitioned
+from busway.gateway.router import Owner
 from busway.model.entities import Queue
 from busway.model.errors import (
     ARGUMENT_ERROR,
@@ -26,6 +27,10 @@ from busway.model.errors import (
 from busway.model.limits import TIERS
 from busway.model.message import Message, partition_of
 from busway.model.partitioning import partition_of_key
+from busway.model.session_ids import session_key
+
+if TYPE_CHECKING:
+    from busway.gateway.transactions import OpenTransaction
 
 # --- 4.1, LOCK-3 ---------------------------------------------------------------------------------
 
@@ -50,11 +55,11 @@ def peek_message(call: Call) -> None:
         raise BusError(ARGUMENT_OUT_OF_RANGE, detail="'message-count' must be above 0.")
     omit_body = bool(call.arguments.get("omit-message-body"))
     start = max(call.integer("from-sequence-number"), 0)
-    partitioned = is_partitioned(call.entity)
+    origin = envelope.Origin(call.entity, call.request.address.sub_queue)
 
     def done(messages: list[Message]) -> None:
         encoded = [
-            {"message": envelope.encode_peeked(each, partitioned=partitioned, omit_body=omit_body)}
+            {"message": envelope.encode_peeked(each, origin, omit_body=omit_body)}
             for each in messages
         ]
         call.succeed({"messages": encoded} if encoded else {}, 200 if encoded else 204)
@@ -63,6 +68,8 @@ def peek_message(call: Call) -> None:
     if session_id is None and call.has_sessions:
         held = call.held_session()  # Go names no session but the link that holds it
         session_id = None if held is None else held.session_id
+    if session_id is not None:
+        session_id = session_key(call.entity, session_id)
     walk = PeekWalk(call.gateway.router, call.entity, call.request.address.sub_queue, count, done)
     only = None
     if session_id is not None and isinstance(call.entity, Queue):
@@ -132,6 +139,9 @@ def cancel_scheduled_message(call: Call) -> None:
         partition: call.gateway.router.available_owner(entity, partition)
         for partition in by_partition
     }
+    if call.transaction is not None:
+        _cancel_in_transaction(call, call.transaction, by_partition, owners)
+        return
 
     def cancel() -> None:
         collected = Collected(call, len(by_partition))
@@ -143,18 +153,39 @@ def cancel_scheduled_message(call: Call) -> None:
         return
     # No commit spans partitions, so first everybody is asked whether all are there. Only one that
     # becomes active between that and its cancel can leave others cancelled without it.
-    missing = MissingNumbers(call, len(by_partition), cancel)
+    missing = MissingNumbers(len(by_partition), cancel, call.fail)
     for partition, numbers in by_partition.items():
         owners[partition].missing_scheduled(call.key(partition), numbers, missing.answered)
+
+
+def _cancel_in_transaction(
+    call: Call,
+    transaction: OpenTransaction,
+    by_partition: dict[int, list[int]],
+    owners: dict[int, Owner],
+) -> None:
+    """Done at the discharge. That one is not there is said now, and again if it goes meanwhile."""
+    for partition, numbers in by_partition.items():
+        transaction.cancel(call.destination, call.key(partition), numbers)
+
+    def refuse(error: BusError) -> None:
+        transaction.refuse(error)
+        call.fail(error)
+
+    there = MissingNumbers(len(by_partition), lambda: call.succeed({}), refuse)
+    for partition, numbers in by_partition.items():
+        owners[partition].missing_scheduled(call.key(partition), numbers, there.answered)
 
 
 class MissingNumbers:
     """Asks several partitions, and goes on if none of them misses a number."""
 
-    def __init__(self, call: Call, count: int, go_on: Callable[[], None]) -> None:
-        self._call = call
+    def __init__(
+        self, count: int, go_on: Callable[[], None], fail: Callable[[BusError], None]
+    ) -> None:
         self._open = count
         self._go_on = go_on
+        self._fail = fail
         self._missing: list[int] = []
         self._error: BusError | None = None
 
@@ -170,7 +201,7 @@ class MissingNumbers:
             if self._error is None:
                 self._go_on()
             else:
-                self._call.fail(self._error)
+                self._fail(self._error)
 
 
 def _not_cancelled(numbers: list[int]) -> BusError:
@@ -195,7 +226,8 @@ def receive_by_sequence_number(call: Call) -> None:
     if not 0 <= partition < len(holder.placement):
         raise BusError(MESSAGE_NOT_FOUND)
     owner = call.gateway.router.available_owner(holder, partition)
-    key, delete, partitioned = call.key(partition), mode == 0, is_partitioned(holder)
+    key, delete = call.key(partition), mode == 0
+    origin = envelope.Origin(holder, key.kind)
     if session is not None and session.key != key:
         raise BusError(MESSAGE_NOT_FOUND)
 
@@ -203,22 +235,22 @@ def receive_by_sequence_number(call: Call) -> None:
         if isinstance(outcome, BusError):
             call.fail(outcome)
         elif delete:
-            encoded = [envelope.encode(each, partitioned=partitioned) for each in outcome]
+            encoded = [envelope.encode(each, origin) for each in outcome]
             call.succeed({"messages": [{"message": each} for each in encoded]})
         elif call.request.answered:
             # Too late: the client was told that it timed out, so it must not hold locks.
             settlement.hand_back(call.gateway.router, holder, key, outcome)
         else:
-            call.succeed({"messages": [_locked(each, partitioned) for each in outcome]})
+            call.succeed({"messages": [_locked(each, origin) for each in outcome]})
 
     owner.receive_deferred(key, numbers, delete, done, session)
 
 
-def _locked(message: Message, partitioned: bool) -> dict[str, Any]:
+def _locked(message: Message, origin: envelope.Origin) -> dict[str, Any]:
     assert message.lock_token is not None
     # Go reads the token from the delivery annotation only, the others from the map.
     return {
-        "message": envelope.encode_deferred(message, partitioned=partitioned),
+        "message": envelope.encode_locked(message, origin),
         "lock-token": UUID(bytes_le=message.lock_token),
     }
 
@@ -252,7 +284,7 @@ def update_disposition(call: Call) -> None:
     router = call.gateway.router
     # Nothing is settled unless everything can be handed over.
     owners = {partition: router.available_owner(holder, partition) for partition in by_partition}
-    replies = Collected(call, sum(len(tokens) for tokens in by_partition.values()))
+    replies = Collected(call, sum(len(tokens) for tokens in by_partition.values()), lost=call.lost)
     for partition, tokens in by_partition.items():
         for token in tokens:
             owners[partition].settle(call.key(partition), token, decision, replies, 0)
@@ -262,7 +294,8 @@ def update_disposition(call: Call) -> None:
 
 
 def batch_delete_messages(call: Call) -> None:
-    """Also on partitioned entities, where the service refuses it: partition after partition."""
+    """Also on partitioned entities, where the service refuses it: partition after partition, those
+    first whose turn it is, so that many small ones empty all partitions alike."""
     holder = call.holder
     count = call.integer("message-count")
     if count <= 0:
@@ -270,6 +303,8 @@ def batch_delete_messages(call: Call) -> None:
     limit = TIERS[call.gateway.catalog.namespace.tier].batch_delete_max_messages
     before_ms = call.integer("enqueued-time-utc", call.gateway.host.now_ms() + 1)
     session_id = call.text("session-id")
+    if session_id is not None:
+        session_id = session_key(holder, session_id)
     BatchDelete(call, holder, min(count, limit), before_ms, session_id).go_on()
 
 
@@ -285,6 +320,8 @@ class BatchDelete:
         self._before_ms = before_ms
         self._session_id = session_id
         self._deleted = 0
+        self._turns = call.gateway.partition_turns
+        self._ahead = list(self._turns.order(entity, OtherTurns.DELETIONS))
         self._partition = -1
         self._error: BusError | None = None
 
@@ -306,8 +343,9 @@ class BatchDelete:
         )
 
     def _next_owner(self) -> Owner | None:
-        while self._left > 0 and self._partition + 1 < len(self._entity.placement):
-            self._partition += 1
+        while self._left > 0 and self._ahead:
+            self._partition = self._ahead.pop(0)
+            self._turns.asked(self._entity, OtherTurns.DELETIONS, self._partition)
             try:
                 return self._call.gateway.router.available_owner(self._entity, self._partition)
             except BusError as error:

@@ -10,19 +10,25 @@ namespace is meant by
 Every other name, and an address that nobody has listed, means the default namespace. Ports, upper
 case and a dot at the end do not matter. The name opens nothing: each namespace has its own rules
 and keys, so a token of one is worth nothing at another (D-34).
+
+The resource in a token names a host as well. It must be a name of the namespace to which the token
+is shown: one of those above, the name by which the client has called it, or, for the default
+namespace, this machine: `localhost`, its address, its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
+from busway.amqp.partial import PartialRoom
 from busway.broker.seams import Host
 from busway.cluster.catalogs import Catalogs
 from busway.gateway.budget import Budget
 from busway.gateway.connection import GatewayConnection, Peer
 from busway.gateway.gateway import Gateway, GatewaySettings
 from busway.gateway.router import Owner
-from busway.model.names import name_key
+from busway.model.names import host_name, is_loopback, is_same_host, name_key
 
 
 class Namespaces:
@@ -35,19 +41,27 @@ class Namespaces:
         owners: Mapping[str, Owner],
         settings: GatewaySettings | None = None,
         hosts: Mapping[str, str] | None = None,
+        machine: Iterable[str] = (),
     ) -> None:
-        """`hosts` has the names of namespaces by the host names that are listed for them."""
+        """`hosts` has the names of namespaces by the host names that are listed for them;
+        `machine` are names and addresses of this one."""
         settings = settings or GatewaySettings()
         self._budget = Budget(settings.uncommitted_bytes_max)
         self._gateways = {
             name_key(catalog.namespace.name): Gateway(host, catalog, owners, settings, self._budget)
             for catalog in catalogs
         }
+        room = PartialRoom(settings.partial_bytes_max)
+        for gateway in self._gateways.values():
+            gateway.partial_room = room  # of the whole node
         self.default = self._gateways[name_key(catalogs.default.namespace.name)]
         self._by_host = {
             host_name(listed): self._gateways[name_key(name)]
             for listed, name in (hosts or {}).items()
         }
+        self._machine = {host_name(each) for each in machine}
+        for gateway in self._gateways.values():
+            gateway.answers_to = partial(self._answers_to, gateway)
 
     def gateways(self) -> Sequence[Gateway]:
         """The default one first."""
@@ -59,6 +73,22 @@ class Namespaces:
         if listed is not None:
             return listed
         return self._gateways.get(name.partition(".")[0], self.default)
+
+    def _answers_to(self, gateway: Gateway, called: str, named: str) -> bool:
+        """Whether a token for `named` may be shown to who was called `called`."""
+        name = host_name(named)
+        if self.gateway_of(name) is not gateway:
+            return False
+        if gateway is not self.default:
+            return True  # only its own names lead there
+        own = name_key(gateway.catalog.namespace.name)
+        return (
+            is_same_host(called, named)
+            or is_loopback(name)
+            or name in self._by_host
+            or name in self._machine
+            or name.partition(".")[0] == own
+        )
 
     def connect(
         self,
@@ -81,12 +111,3 @@ class Namespaces:
     def over_budget(self) -> bool:
         """Whether sockets should not be read for now (D-8)."""
         return self._budget.exceeded
-
-
-def host_name(authority: str) -> str:
-    """Without port, brackets and the dot at the end, in lower case: `contoso.localhost:5672`,
-    `[::1]:5672`."""
-    name, colon, port = authority.rpartition(":")
-    if not colon or not port.isdigit() or (":" in name and not name.endswith("]")):
-        name = authority  # there is no port, or it is the last group of an IPv6 address
-    return name.strip("[]").rstrip(".").lower()

@@ -14,7 +14,7 @@ from busway.gateway.router import Router
 from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.model.limits import PEEK_REPLY_MAX_BYTES
-from busway.model.message import Message, partition_of, sequence_number
+from busway.model.message import Message, MessageState, partition_of, sequence_number
 from busway.store.base import READ_ROWS_MAX, SubQueueKey, SubQueueKind
 
 log = logging.getLogger("busway.gateway")
@@ -45,13 +45,21 @@ class PeekWalk:
         self._asked = 0
         self._room = 0
         self._session_id: str | None = None
+        self._state: MessageState | None = None
         self._first, self._stop = 0, len(entity.placement)
+        self.is_at_the_end = False
+        """Whether there was nothing more behind what was found."""
 
     def within(self, session_id: str | None, partition: int | None) -> PeekWalk:
         """Only this session's messages, in this partition if it is known to have them all."""
         self._session_id = session_id
         if partition is not None:
             self._first, self._stop = partition, partition + 1
+        return self
+
+    def in_state(self, state: MessageState | None) -> PeekWalk:
+        """Only messages in this state; in any for None."""
+        self._state = state
         return self
 
     def walk(self, from_number: int) -> None:
@@ -66,11 +74,18 @@ class PeekWalk:
                 self._asked = min(self._count - len(self._found), READ_ROWS_MAX)
                 self._room = PEEK_REPLY_MAX_BYTES - self._size
                 owner.peek(
-                    key, from_number, self._asked, self._room, self._answered, self._session_id
+                    key,
+                    from_number,
+                    self._asked,
+                    self._room,
+                    self._answered,
+                    self._session_id,
+                    self._state,
                 )
                 return
             self._skip("it is unavailable")
             from_number = sequence_number(self._partition, 0)
+        self.is_at_the_end = True
         self._done(self._found)
 
     def _answered(self, outcome: list[Message] | BusError) -> None:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from busway.amqp.events import Disposed
 from busway.amqp.link import Link
-from busway.amqp.performatives import Outcome, Rejected, TransactionalState
+from busway.amqp.performatives import Accepted, Outcome, Rejected, TransactionalState
 from busway.broker.locks import token_partition
 from busway.broker.seams import Grant, SettlementKind, Timer
 from busway.gateway import envelope, settlement
-from busway.gateway.fanin import CreditLink
-from busway.gateway.router import is_partitioned
+from busway.gateway.fanin import LENT_CREDIT_MAX, CreditLink
 from busway.model.entities import Entity
 from busway.model.errors import ARGUMENT_ERROR, LOCK_LOST, BusError, ErrorKind
 from busway.model.message import Message
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("busway.gateway")
 
+ACCEPTED = Accepted()
 DRAIN_ANSWER_MS = 50
 """A drain waits this long for grants that are out, no longer (D-22)."""
 
@@ -48,7 +48,7 @@ class Acknowledgements:
         self.receiver.gateway.at_turn_end(self.receiver)
 
     def failed(self, tag: int, error: BusError) -> None:
-        self.receiver.reject(tag, error)
+        self.receiver.fail_at_turn_end(tag, error)
 
 
 class Feed(Protocol):
@@ -73,11 +73,14 @@ class ReceiverEndpoint:
 
     __slots__ = (
         "_acknowledgements",
+        "_deciding",
         "_drain_is_overdue",
         "_drain_timer",
+        "_failures",
+        "_frames",
         "_grants",
         "_lent",
-        "_partitioned",
+        "_origin",
         "_recalled",
         "address",
         "closed",
@@ -122,7 +125,12 @@ class ReceiverEndpoint:
         self._drain_timer: Timer | None = None
         self._drain_is_overdue = False
         self._acknowledgements: dict[SettlementKind, Acknowledgements] = {}
-        self._partitioned = is_partitioned(entity)
+        self._origin = envelope.Origin(entity, self.kind)
+        self._frames = self._frames_of_a_delivery()
+        self._deciding: set[int] = set()
+        """Deliveries that the client has decided about and that are not answered yet."""
+        self._failures: dict[str, tuple[BusError, list[int]]] = {}
+        """Settlements that failed in this turn, by the text of the error."""
         self.gateway.idle.used(entity)
         self.gateway.receivers.joined(entity)
         feed.join(self)
@@ -130,27 +138,49 @@ class ReceiverEndpoint:
     # --- Credit ----------------------------------------------------------------------------------
 
     def free_credit(self) -> int:
-        if self.closed or self._drain_is_overdue or not self.connection.can_deliver(self.link):
+        if self.closed or self._drain_is_overdue:
             return 0
-        return self.link.credit - self._lent
+        free = min(self.link.credit, LENT_CREDIT_MAX) - self._lent
+        return min(free, self.connection.room(self.link, self._frames)) if free > 0 else 0
+
+    def _frames_of_a_delivery(self) -> int:
+        """How much of the session's window is set apart for each delivery that is asked for.
+
+        A locked message that does not fit comes back when the link is gone, so that one frame may
+        stand for any size. What is removed cannot come back: the largest must fit (D-6).
+        """
+        if not self.delete:
+            return 1
+        size_max = self.gateway.message_bytes_max(self.entity)
+        return 1 + size_max // (self.connection.engine.remote_max_frame_size // 2)
 
     def lend(self, grant: Grant) -> None:
         self._grants[grant] = grant.left
-        self._lent += grant.left
+        self._claim(grant.left)
+
+    def _claim(self, deliveries: int) -> None:
+        """Credit and room in the session's window, lent (above 0) or back (below)."""
+        self._lent += deliveries
+        self.link.session.outgoing.claimed += deliveries * self._frames
 
     def flow(self) -> None:
         """The client has said something about credit."""
         if self.link.drain:
             self._drain()
-        elif self.link.credit < self._lent:
+            return
+        self._end_drain()
+        if self.link.credit < self._lent:
             self._recall()
         else:
             self.feed.hungry(self)
 
     def resume(self) -> None:
         """The connection can take deliveries again."""
-        if not self.closed:
-            self.feed.hungry(self)
+        if self.closed:
+            return
+        self.feed.hungry(self)
+        if self.link.drain:
+            self.gateway.at_turn_end(self)
 
     def _drain(self) -> None:
         """Deliver what is there, then give the credit back (amqp.md 9)."""
@@ -166,8 +196,13 @@ class ReceiverEndpoint:
         """Ask the partitions; once they have all answered, so can we."""
         self.feed.hungry(self)
         self.feed.turn()
-        if not self._grants:
+        if not self._grants and not self._is_held_up:
             self._answer_drain()
+
+    @property
+    def _is_held_up(self) -> bool:
+        """There may be more, and neither socket nor session window takes it now."""
+        return self.link.credit > 0 and self.connection.room(self.link, self._frames) <= 0
 
     def _drain_is_due(self) -> None:
         self._drain_timer = None
@@ -181,12 +216,16 @@ class ReceiverEndpoint:
             self._answer_drain()
 
     def _answer_drain(self) -> None:
+        self._end_drain()
+        if not self.closed and self.link.drain:
+            self.link.drained()
+
+    def _end_drain(self) -> None:
+        """It is answered, or the client wants none any more."""
         if self._drain_timer is not None:
             self._drain_timer.cancel()
             self._drain_timer = None
         self._drain_is_overdue = False
-        if not self.closed and self.link.drain:
-            self.link.drained()
 
     def _recall(self) -> None:
         for grant in [grant for grant in self._grants if grant not in self._recalled]:
@@ -208,46 +247,53 @@ class ReceiverEndpoint:
     def _deliver(self, grant: Grant, messages: list[Message]) -> None:
         link = self.link
         self._grants[grant] -= len(messages)
-        self._lent -= len(messages)
+        self._claim(-len(messages))
+        too_many: list[Message] = []
         if self.closed or (link.credit < len(messages) and not self.delete):
-            messages = self._hand_back(grant, messages)
-        partitioned = self._partitioned
+            room = 0 if self.closed else link.credit
+            messages, too_many = messages[:room], messages[room:]
+        origin = self._origin
         if self.delete:
             for message in messages:
-                payload = envelope.encode(message, partitioned=partitioned)
+                payload = envelope.encode(message, origin)
                 # Removed for this link while it had credit: it comes, also if that is gone (D-6).
                 tag = message.number.to_bytes(16, "big")
                 link.send(payload, tag, settled=True, promised=True)
         else:
             for message in messages:
                 assert message.lock_token is not None
-                payload = envelope.encode_locked(message, partitioned=partitioned)
+                payload = envelope.encode_locked(message, origin)
                 link.send(payload, message.lock_token, settled=False)
+        if messages:
+            self.connection.delivered_to(self)
+        if too_many:
+            self._hand_back(grant, too_many)
 
-    def _hand_back(self, grant: Grant, messages: list[Message]) -> list[Message]:
+    def _hand_back(self, grant: Grant, messages: list[Message]) -> None:
         """Release what came after the credit was gone; what was removed is gone with it (D-6)."""
-        room = 0 if self.closed else self.link.credit
         if self.delete:
-            if len(messages) > room:
-                log.warning(
-                    "%d messages were removed for a link that was gone when they came",
-                    len(messages) - room,
-                    extra=self.connection.named(self.link),
-                )
-            return messages[:room]
-        settlement.hand_back(self.gateway.router, self.entity, grant.key, messages[room:])
-        return messages[:room]
+            log.warning(
+                "%d messages were removed for a link that was gone when they came",
+                len(messages),
+                extra=self.connection.named(self.link),
+            )
+            return
+        # First the grants: what is released would else come by them again.
+        self._recall()
+        settlement.hand_back(self.gateway.router, self.entity, grant.key, messages)
 
     def finished(self, grant: Grant) -> None:
         unused = self._grants.pop(grant, None)
         if unused is None:
             log.error("a grant came back twice: %s", grant.key, extra=self.connection.named())
             return
-        self._lent -= unused
+        self._claim(-unused)
         recalled = grant in self._recalled
         self._recalled.discard(grant)
         # Something unused and not asked back: there is no more.
         self.feed.returned(grant.key, empty=unused > 0 and not recalled)
+        if unused:
+            self.connection.room_returned()  # other links of the session may have waited for it
         if self.closed:
             return
         self.feed.hungry(self)
@@ -275,7 +321,12 @@ class ReceiverEndpoint:
             settlement.UNANSWERED if event.settled else self._acknowledge(decision.kind)
         )
         incarnation = entity.incarnation
+        deciding = self._deciding
         for delivery_id, token in zip(event.delivery_ids, event.tags, strict=True):
+            if not event.settled:
+                if delivery_id in deciding:
+                    continue  # the first decision counts, and its answer is on the way (D-1)
+                deciding.add(delivery_id)
             partition = token_partition(token)
             try:
                 if partition is None:
@@ -296,7 +347,8 @@ class ReceiverEndpoint:
         return replies
 
     def _settle_in_transaction(self, event: Disposed, state: TransactionalState) -> None:
-        """Kept until the discharge, and the lock with it; answered now (amqp.md 14)."""
+        """Kept until the discharge, and the lock with it; answered now, and not settled before it
+        is carried out (amqp.md 14). After a rollback the client may decide again."""
         decision = settlement.from_outcome(state.outcome)
         if self.delete:
             return
@@ -310,30 +362,54 @@ class ReceiverEndpoint:
                         raise BusError(ARGUMENT_ERROR, detail=problem)
                     if partition is None:
                         raise BusError(self.lost)
+                    if self.connection.is_settling(token):
+                        raise BusError(LOCK_LOST)  # of two transactions, one can have it
                     key = SubQueueKey(self.entity.incarnation, partition, self.kind)
-                    transaction.settle(self.entity, key, token, decision)
+                    session = self.link.session
+                    transaction.settle(self.entity, key, token, decision, session)
             except BusError as error:
                 if not event.settled:
-                    self.reject(delivery_id, error)
+                    self.reject(delivery_id, error, settled=False)
                 continue
             if not event.settled:
                 assert decision is not None
+                transaction.tell(self, delivery_id)
                 outcome = settlement.ACKNOWLEDGEMENTS[decision.kind]
-                self.link.settle_sent([delivery_id], TransactionalState(state.txn_id, outcome))
+                answer = TransactionalState(state.txn_id, outcome)
+                self.link.settle_sent([delivery_id], answer, settled=False)
 
-    def reject(self, delivery_id: int, error: BusError) -> None:
+    def settled_in_transaction(self, delivery_ids: list[int]) -> None:
+        """Accepted, whatever the client had decided (amqp.md 14): Java cannot take a rejection."""
         if not self.closed:
-            self.link.settle_sent([delivery_id], Rejected(self.gateway.wire_error(error)))
+            self.link.settle_sent(delivery_ids, ACCEPTED)
+
+    def reject(self, delivery_id: int, error: BusError, *, settled: bool = True) -> None:
+        if not self.closed:
+            state = Rejected(self.gateway.wire_error(error))
+            self.link.settle_sent([delivery_id], state, settled=settled)
+
+    def fail_at_turn_end(self, delivery_id: int, error: BusError) -> None:
+        """A settlement has failed: one disposition tells all that failed for the same reason."""
+        self._failures.setdefault(error.text, (error, []))[1].append(delivery_id)
+        self.gateway.at_turn_end(self)
 
     def turn(self) -> None:
         """Acknowledge what was committed since the last turn; answer a drain that is done."""
         for replies in self._acknowledgements.values():
             if replies.delivery_ids:
                 delivery_ids, replies.delivery_ids = replies.delivery_ids, []
-                if not self.closed:
-                    self.link.settle_sent(delivery_ids, replies.state)
+                self._answer(delivery_ids, replies.state)
+        if self._failures:
+            failures, self._failures = self._failures, {}
+            for error, delivery_ids in failures.values():
+                self._answer(delivery_ids, Rejected(self.gateway.wire_error(error)))
         if not self.closed and self.link.drain and not self._grants:
             self._go_on_draining()
+
+    def _answer(self, delivery_ids: list[int], state: Outcome) -> None:
+        self._deciding.difference_update(delivery_ids)
+        if not self.closed:
+            self.link.settle_sent(delivery_ids, state)
 
     # --- The end ---------------------------------------------------------------------------------
 
@@ -345,6 +421,16 @@ class ReceiverEndpoint:
         if self._drain_timer is not None:
             self._drain_timer.cancel()
         self._recall()
+        self._hand_back_unwritten()
         self.feed.leave(self)
         self.gateway.receivers.left(self.entity)
         self.gateway.idle.used(self.entity)
+
+    def _hand_back_unwritten(self) -> None:
+        """Nobody has seen the whole of these: they return at once, uncounted (D-22)."""
+        by_partition: dict[int, list[bytes]] = {}
+        for token in self.link.take_back():
+            by_partition.setdefault(token_partition(token) or 0, []).append(token)
+        for partition, tokens in by_partition.items():
+            key = SubQueueKey(self.entity.incarnation, partition, self.kind)
+            settlement.release(self.gateway.router, self.entity, key, tokens)

@@ -24,6 +24,7 @@ from busway.amqp.sections import (
     read_properties,
     walk_sections,
 )
+from busway.model.errors import REPLIES_NOT_TAKEN, BusError
 from busway.model.names import Address
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ class RequestEndpoint:
         self.link.set_credit(REQUEST_CREDIT)
 
     def transfer(self, event: TransferReceived) -> None:
+        if self.connection.replies_are_full:
+            limit = self.connection.gateway.settings.reply_bytes_max
+            self.connection.detach(self, BusError(REPLIES_NOT_TAKEN, limit=limit))
+            return
         if self.link.credit <= REQUEST_CREDIT // 2:
             self.link.set_credit(REQUEST_CREDIT)
         try:
@@ -179,6 +184,7 @@ class ReplyEndpoint:
             log.warning("a client does not take its replies", extra=self.connection.named())
             return
         self._waiting.append(payload)
+        self.connection.reply_bytes += len(payload)
         self.flow()
 
     def flow(self) -> None:
@@ -186,12 +192,15 @@ class ReplyEndpoint:
         link = self.link
         while self._waiting and link.credit > 0:
             self._next_tag += 1
-            link.send(self._waiting.popleft(), self._next_tag.to_bytes(8, "big"), settled=True)
+            payload = self._waiting.popleft()
+            self.connection.reply_bytes -= len(payload)
+            link.send(payload, self._next_tag.to_bytes(8, "big"), settled=True)
         if link.drain:
             link.drained()
 
     def close(self) -> None:
         self.closed = True
+        self.connection.reply_bytes -= sum(map(len, self._waiting))
         self._waiting.clear()
 
 

@@ -24,7 +24,7 @@ from busway.broker.seams import (
 from busway.broker.transactions import Transaction
 from busway.model.entities import Entity, Queue, Subscription, Topic
 from busway.model.errors import PARTITION_UNAVAILABLE, QUOTA_EXCEEDED, SERVER_BUSY, BusError
-from busway.model.message import Message
+from busway.model.message import Message, MessageState
 from busway.store.base import Counters, SubQueueKey, SubQueueKind
 
 Destination = Queue | Topic
@@ -97,6 +97,7 @@ class Owner(Protocol):
         done: Callable[[BusError | None], None],
     ) -> None: ...
 
+    def session_offer(self, key: SubQueueKey) -> int | None: ...
     def accept_session(
         self, key: SubQueueKey, session_id: str | None, holder: SessionHolder
     ) -> SessionLock | None: ...
@@ -109,6 +110,13 @@ class Owner(Protocol):
         self, lock: SessionLock, done: Callable[[bytes | BusError | None], None]
     ) -> None: ...
     def sessions(self, key: SubQueueKey, updated_after_ms: int | None) -> list[str]: ...
+    def peek_session_state(
+        self,
+        key: SubQueueKey,
+        session_id: str,
+        done: Callable[[bytes | BusError | None], None],
+    ) -> None:
+        """Without holding the session: for people who look at it."""
 
     # These read first: the broker has them as attributes.
 
@@ -122,6 +130,8 @@ class Owner(Protocol):
     def missing_scheduled(self) -> MissingScheduled: ...
     @property
     def delete_batch(self) -> DeleteBatch: ...
+    @property
+    def resubmit(self) -> Resubmit: ...
 
 
 class Peek(Protocol):
@@ -133,6 +143,17 @@ class Peek(Protocol):
         size: int,
         done: Callable[[list[Message] | BusError], None],
         session_id: str | None = None,
+        state: MessageState | None = None,
+    ) -> None: ...
+
+
+class Resubmit(Protocol):
+    def __call__(
+        self,
+        key: SubQueueKey,
+        numbers: Sequence[int] | None,
+        count: int,
+        done: Callable[[int | BusError], None],
     ) -> None: ...
 
 
@@ -217,10 +238,12 @@ class Router:
         """The owner, for a command that can go nowhere else (P-24)."""
         owner = self.owner(entity, partition)
         if owner is None or not owner.available:
-            raise BusError(
-                PARTITION_UNAVAILABLE, refused=True, partition=partition, uri=entity.path
-            )
+            raise unavailable(entity, partition, refused=True)
         return owner
+
+    def some_partition(self, entity: Destination) -> int:
+        """One that is available, for what may be in any. Raises when none is."""
+        return self._next(entity, PendingSend([], None))[0]
 
     def forget(self, incarnation: int) -> None:
         self._turns.pop(incarnation, None)
@@ -241,6 +264,9 @@ class Router:
     ) -> None:
         """A partition has answered `error`: try the next one if that is safe, else raise (D-4)."""
         full = error.kind is QUOTA_EXCEEDED
+        if pending.pinned is not None and error.kind is SERVER_BUSY:
+            # Its store, not the server: what has other keys goes on (P-41).
+            raise unavailable(entity, pending.pinned, refused=error.refused)
         if pending.pinned is not None or not error.refused or not (full or error.kind.retryable):
             raise error
         pending.tried |= 1 << pending.partition
@@ -268,11 +294,15 @@ class Router:
         raise BusError(SERVER_BUSY, refused=True)
 
 
+def unavailable(entity: Entity, partition: int, *, refused: bool) -> BusError:
+    return BusError(PARTITION_UNAVAILABLE, refused=refused, partition=partition, uri=entity.path)
+
+
 class Dispatch:
     """Several sends that are one to the client: done when all are committed, or one is not.
 
-    A part that fails does not undo the others. The client is told *server busy*, sends it all
-    again, and duplicate detection absorbs what is already there (D-29).
+    A part that fails does not undo the others. The client is told an error that passes, sends it
+    all again, and duplicate detection absorbs what is already there (D-29).
     """
 
     def __init__(
@@ -308,6 +338,10 @@ class Dispatch:
     def _answered(self, count: int, error: BusError | None) -> None:
         self._open -= count
         if error is not None:
-            self._error = error if len(self._parts) == 1 else BusError(SERVER_BUSY)
+            if len(self._parts) > 1:
+                # Other parts may be there.
+                error = error if error.kind.retryable else BusError(SERVER_BUSY)
+                error.refused = False
+            self._error = error
         if self._open == 0:
             self._done(self._error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from busway.amqp.types import Described, Timestamp, ULong
+from busway.filters.values import on_the_wire
 from busway.gateway.calls import Call
 from busway.model.entities import (
     CorrelationFilter,
@@ -26,6 +27,7 @@ from busway.model.errors import (
     NOT_FOUND,
     BusError,
 )
+from busway.model.names import name_key
 
 RULE_DESCRIPTION = ULong(0x0000013700000004)
 EMPTY_ACTION = ULong(0x0000013700000005)
@@ -72,7 +74,10 @@ def enumerate_rules(call: Call) -> None:
     skip, top = call.integer("skip", 0), call.integer("top", 100)
     if skip < 0 or top <= 0:
         raise BusError(ARGUMENT_OUT_OF_RANGE, detail="'skip' or 'top' is out of range.")
-    rules = call.gateway.catalog.rules(subscription)[skip : skip + top]
+    in_order = sorted(
+        call.gateway.catalog.rules(subscription), key=lambda rule: name_key(rule.name)
+    )
+    rules = in_order[skip : skip + top]
     if rules:
         call.succeed({"rules": [{"rule-description": describe(rule)} for rule in rules]})
     else:
@@ -166,4 +171,5 @@ def _describe_filter(condition: RuleFilter) -> Described:
             return Described(SQL_FILTER, [expression])
         case CorrelationFilter():
             fields = [getattr(condition, name) for name in CORRELATION_FIELDS.values()]
-            return Described(CORRELATION_FILTER, [*fields, dict(condition.properties)])
+            properties = {name: on_the_wire(each) for name, each in condition.properties.items()}
+            return Described(CORRELATION_FILTER, [*fields, properties])

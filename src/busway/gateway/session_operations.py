@@ -41,7 +41,11 @@ def set_session_state(call: Call) -> None:
     limit = _state_bytes_max(call)
     if state is not None and len(state) > limit:  # LIM-13
         raise BusError(MESSAGE_SIZE_EXCEEDED, delivery_id=0, size_bytes=len(state), max_bytes=limit)
-    _owner(call).set_session_state(lock, state, Collected(call, 1), 0)
+    if call.transaction is not None:
+        call.transaction.set_session_state(call.entity, lock, state)
+        call.succeed({})
+    else:
+        _owner(call).set_session_state(lock, state, Collected(call, 1), 0)
 
 
 def _state_bytes_max(call: Call) -> int:

@@ -1,9 +1,9 @@
 """Session receivers: one link, one session of one partition (amqp.md 11, SES, D-24).
 
 A session asked for by its id is locked at once or refused. Who asks for the next available one
-waits: the partitions that may have a free session and the links that wait for one are two rings,
-as in the fan-in; the oldest waiter claims from the next partition, and a claim that finds nothing
-goes on to the one after it. Nobody polls: partitions say *ready*, and one timer stands for the
+waits. Partitions that may have a free session say since when it has waited; the link that waits
+longest claims the session that waits longest, over all partitions (SES-7), and a claim that finds
+nothing goes on to the next. Nobody polls: partitions say *ready*, and one timer stands for the
 earliest deadline of all waiters.
 """
 
@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from busway.amqp.link import Link
-from busway.amqp.types import Described, Symbol
+from busway.amqp.types import Symbol
 from busway.broker.seams import Grant, SessionLock, Timer
 from busway.gateway.fanin import GRANT_MESSAGES_MAX, CreditLink
+from busway.gateway.partition_turns import OtherTurns
 from busway.gateway.receiver import ReceiverEndpoint
+from busway.gateway.source_filters import SESSION_FILTER, SessionWish
+from busway.gateway.via_entity import via_entity
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity
 from busway.model.errors import (
     ARGUMENT_OUT_OF_RANGE,
-    NOT_IMPLEMENTED,
     SESSION_LOCK_LOST,
     TIMEOUT,
     BusError,
@@ -32,6 +34,7 @@ from busway.model.errors import (
 from busway.model.limits import KEY_MAX_CHARS, SESSION_WAIT_DEFAULT_MS
 from busway.model.names import Address
 from busway.model.partitioning import partition_of_key
+from busway.model.session_ids import session_key
 from busway.store.base import SubQueueKey, SubQueueKind
 
 if TYPE_CHECKING:
@@ -40,8 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("busway.gateway")
 
-SESSION_FILTER = "com.microsoft:session-filter"
-SHARED_SESSION_FILTER = "com.microsoft:non-exclusive-session-filter"
 LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 TIMEOUT_PROPERTY = "com.microsoft:timeout"
 SESSION_WAIT_MAX_MS = 24 * 60 * 60_000
@@ -49,33 +50,6 @@ COMPACT_MIN = 1_000
 
 TICKS_AT_1970 = 621_355_968_000_000_000
 TICKS_PER_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class SessionWish:
-    """What a link asks for."""
-
-    session_id: str | None
-    """None: the next available one."""
-    descriptor: Any = None
-    """Go describes the filter's value and wants it back so; the others do neither."""
-
-    def granted(self, session_id: str) -> Any:
-        """The filter's value in the form that the client used."""
-        return session_id if self.descriptor is None else Described(self.descriptor, session_id)
-
-
-def wish_of(link: Link) -> SessionWish | None:
-    """What the source's filter says of sessions; None if it says nothing."""
-    for name, value in ((link.source and link.source.filter) or {}).items():
-        if str(name).startswith(SHARED_SESSION_FILTER):
-            raise BusError(NOT_IMPLEMENTED, operation=str(name))
-        if str(name) == SESSION_FILTER:
-            descriptor = None
-            if isinstance(value, Described):
-                descriptor, value = value.descriptor, value.value
-            return SessionWish(None if value is None else str(value), descriptor)
-    return None
 
 
 def wait_of(link: Link) -> int:
@@ -95,6 +69,7 @@ class SessionFeed:
         "_is_ready",
         "_link",
         "_pairing",
+        "_waiting",
         "connection",
         "lock",
         "turn_is_due",
@@ -107,6 +82,8 @@ class SessionFeed:
         self.lock: SessionLock | None = None
         self._is_hungry = False
         self._is_ready = True
+        self._waiting: Grant | None = None
+        """The grant that waits for a page of the store."""
         self._pairing = False
         self.turn_is_due = False
 
@@ -122,12 +99,15 @@ class SessionFeed:
 
     def ready(self) -> None:
         """The session may have something to give."""
-        self._is_ready = True
-        self._look()
+        if self._waiting is None or self._waiting.left == 0:
+            self._waiting = None
+            self._is_ready = True
+            self._look()
 
     def returned(self, key: SubQueueKey, *, empty: bool) -> None:
-        self._is_ready = not empty
-        self._look()
+        self._is_ready = False
+        if not empty:
+            self.ready()
 
     def _look(self) -> None:
         if self._is_hungry and self._is_ready and self.lock is not None:
@@ -159,6 +139,10 @@ class SessionFeed:
         grant = Grant(link, key, limit, delete=link.delete, session=lock)
         link.lend(grant)
         owner.grant(grant)
+        if grant.left > 0:
+            # It waits for a page of the store: no second one waits behind it.
+            self._waiting = grant
+            self._is_ready = False
 
 
 class SessionReceiverEndpoint(ReceiverEndpoint):
@@ -204,7 +188,7 @@ class SessionReceiverEndpoint(ReceiverEndpoint):
             self._waits = self.gateway.sessions.wait(self)
             return
         entity = self.entity
-        partition = partition_of_key(session_id, len(entity.placement))
+        partition = partition_of_key(session_key(entity, session_id), len(entity.placement))
         owner = self.gateway.router.available_owner(entity, partition)
         key = SubQueueKey(entity.incarnation, partition, SubQueueKind.MAIN)
         lock = owner.accept_session(key, session_id, self)  # SES-6
@@ -219,12 +203,13 @@ class SessionReceiverEndpoint(ReceiverEndpoint):
         filters = dict(self.link.source.filter or {})
         for name in filters:
             if str(name) == SESSION_FILTER:
-                filters[name] = self._wish.granted(lock.session_id)
+                filters[name] = self._wish.granted(lock.name)
         ticks = TICKS_AT_1970 + lock.locked_until_ms * TICKS_PER_MS
         self.link.accept(
             source=replace(self.link.source, filter=filters),
             properties={Symbol(LOCKED_UNTIL): ticks},
         )
+        via_entity(self.link.session).decide()
         self.flow()  # its credit may have come along with the attach
 
     def wait_is_over(self) -> None:
@@ -255,6 +240,7 @@ class SessionReceiverEndpoint(ReceiverEndpoint):
         if self._waits is not None:
             self._waits.leave(self)
             self._waits = None
+            via_entity(self.link.session).given_up(self.link)
         lock, self.feed.lock = self.lock, None
         if lock is not None and lock.valid:
             owner = self.gateway.router.owner(self.entity, lock.key.partition)
@@ -271,17 +257,22 @@ class SessionOffers:
         self._on_left = on_left
         self._waiting: dict[SessionReceiverEndpoint, None] = {}
         """In the order in which they came."""
+        self._keys = {
+            SubQueueKey(entity.incarnation, partition, SubQueueKind.MAIN): None
+            for partition in gateway.partition_turns.order(entity, OtherTurns.SESSIONS)
+        }
+        """Of all partitions; who gave a session longest ago is first. That decides among sessions
+        that have waited equally long: all of them, when a broker has just started."""
         self._offers: dict[SubQueueKey, None] = {}
+        """Those that may have a session to give."""
         self.turn_is_due = False
 
     def join(self, link: SessionReceiverEndpoint) -> None:
         if not self._waiting:
             # Whatever was said while nobody listened: every partition is asked once.
-            entity = self._entity
-            for partition in range(len(entity.placement)):
-                key = SubQueueKey(entity.incarnation, partition, SubQueueKind.MAIN)
+            for key in self._keys:
                 self._offers[key] = None
-                owner = self._gateway.router.owner(entity, partition)
+                owner = self._gateway.router.owner(self._entity, key.partition)
                 if owner is not None:
                     owner.watch(key, self)
         self._waiting[link] = None
@@ -290,13 +281,14 @@ class SessionOffers:
     def leave(self, link: SessionReceiverEndpoint) -> None:
         self._waiting.pop(link, None)
         if not self._waiting:
-            entity = self._entity
-            for partition in range(len(entity.placement)):
-                key = SubQueueKey(entity.incarnation, partition, SubQueueKind.MAIN)
-                owner = self._gateway.router.owner(entity, partition)
+            for key in self._keys:
+                owner = self._gateway.router.owner(self._entity, key.partition)
                 if owner is not None:
                     owner.unwatch(key, self)
-            self._on_left(entity)
+            order = [key.partition for key in self._keys]
+            turns = self._gateway.partition_turns
+            turns.keep(self._entity.incarnation, OtherTurns.SESSIONS, order)
+            self._on_left(self._entity)
 
     def ready(self, key: SubQueueKey) -> None:
         """The partition may have a session that nobody holds."""
@@ -306,15 +298,34 @@ class SessionOffers:
 
     def turn(self) -> None:
         """Claim until there is nobody left to claim, or nothing to."""
-        while self._offers and self._waiting:
-            key = next(iter(self._offers))
-            del self._offers[key]
+        while self._waiting:
+            key = self._oldest_offer()
+            if key is None:
+                return
             link = next(iter(self._waiting))
             lock = self._claim(key, link)
-            if lock is not None:
-                self._offers[key] = None  # at the ring's end, until it has nothing
-                self.leave(link)
-                self._hand_over(lock, link)
+            if lock is None:
+                self._offers.pop(key, None)  # says ready when it has one to give
+                continue
+            del self._keys[key]
+            self._keys[key] = None
+            self.leave(link)
+            self._hand_over(lock, link)
+
+    def _oldest_offer(self) -> SubQueueKey | None:
+        """The partition whose next session has waited longest."""
+        oldest: SubQueueKey | None = None
+        oldest_ms = 0
+        for key in self._keys:
+            if key not in self._offers:
+                continue
+            owner = self._gateway.router.owner(self._entity, key.partition)
+            since_ms = None if owner is None else owner.session_offer(key)
+            if since_ms is None:
+                del self._offers[key]  # says ready when it has one to give
+            elif oldest is None or since_ms < oldest_ms:
+                oldest, oldest_ms = key, since_ms
+        return oldest
 
     def _claim(self, key: SubQueueKey, link: SessionReceiverEndpoint) -> SessionLock | None:
         owner = self._gateway.router.owner(self._entity, key.partition)

@@ -86,9 +86,10 @@ def _changes(properties: dict[Any, Any]) -> dict[str, Any]:
     changes = {}
     for name, value in properties.items():
         if str(name) in (dead_letters.REASON, dead_letters.DESCRIPTION):
-            if not value:
-                continue  # null or empty: not set
-            value = str(value)[:DEAD_LETTER_TEXT_MAX]
+            if value is None or value == "":
+                continue  # not set
+            if isinstance(value, str):  # any other keeps its type: a timestamp stays one
+                value = str(value)[:DEAD_LETTER_TEXT_MAX]
         changes[str(name)] = value
     return changes
 
@@ -110,9 +111,14 @@ def hand_back(
     router: Router, entity: Entity, key: SubQueueKey, messages: Iterable[Message]
 ) -> None:
     """Unlock what was delivered to somebody who has left, without counting it (DLV-1)."""
+    tokens = [message.lock_token for message in messages if message.lock_token is not None]
+    release(router, entity, key, tokens)
+
+
+def release(router: Router, entity: Entity, key: SubQueueKey, tokens: Iterable[bytes]) -> None:
+    """As `hand_back`, by tokens."""
     owner = router.owner(entity, key.partition)
     if owner is None:
         return  # its locks are void with the store
-    for message in messages:
-        assert message.lock_token is not None
-        owner.settle(key, message.lock_token, RELEASE, UNANSWERED, 0)
+    for token in tokens:
+        owner.settle(key, token, RELEASE, UNANSWERED, 0)

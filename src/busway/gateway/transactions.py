@@ -1,9 +1,10 @@
 """A transaction while it is open: what it will do, and where (TXN, P-33 to P-38, D-28).
 
-The first operation fixes the entity and the partition. Sends, settlements and schedules of that
-partition are collected; a send to another entity becomes a transfer of this one, where the client
-has asked for that (*send-via*, or all links in the coordinator's own session). Nothing is handed to
-a broker before the discharge: then all of it in one command, which is all or nothing.
+Where it is is `transaction_place.py`'s. Sends, settlements and schedules of that partition are
+collected; a send to another entity becomes a transfer of this one, where the client has asked for
+that (*send-via*, or all links in the coordinator's own session). Nothing is handed to a broker
+before the discharge: then all of it in one command, which is all or nothing. Until then the
+deliveries that it settles are unsettled, and after a rollback they still are (TXN-2).
 """
 
 from __future__ import annotations
@@ -11,27 +12,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from busway.amqp.errors import ProtocolError
 from busway.amqp.session import Session
-from busway.broker.seams import Settlement
+from busway.broker.seams import SessionLock, Settlement
 from busway.broker.transactions import Transaction
 from busway.cluster.rule_orders import RuleOrder, encode_orders
 from busway.gateway.envelope import Keyed
 from busway.gateway.exchange import check_room
 from busway.gateway.router import Destination
+from busway.gateway.transaction_place import TransactionPlace, elsewhere
+from busway.gateway.via_entity import via_entity
 from busway.model.durations import format_timespan
 from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
 from busway.model.errors import (
     ARGUMENT_ERROR,
     ENTITY_ALREADY_EXISTS,
     INVALID_OPERATION,
+    LOCK_LOST,
     NOT_FOUND,
-    TRANSACTION_KEY_MISSING,
     TRANSACTION_ROLLBACK,
-    TRANSACTION_SPANS_ENTITIES,
-    TRANSACTION_SPANS_PARTITIONS,
     TRANSACTION_TIMEOUT,
     TRANSACTION_TOO_LARGE,
     TRANSACTION_UNKNOWN,
@@ -40,7 +41,6 @@ from busway.model.errors import (
 from busway.model.limits import TRANSACTION_MAX_MESSAGES, TRANSACTION_MAX_MS
 from busway.model.message import Message, MessageState
 from busway.model.names import name_key
-from busway.model.partitioning import partition_of_key
 from busway.store.base import SubQueueKey, SubQueueKind
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ RULES_OF_PARTITIONED = (
 )
 
 
+class Settler(Protocol):
+    """A receiver link on which deliveries were settled in a transaction."""
+
+    def settled_in_transaction(self, delivery_ids: list[int]) -> None:
+        """It was carried out."""
+
+
 class OpenTransaction:
     """Declared and not discharged. `session` is the one of its coordinator link."""
 
@@ -58,16 +65,17 @@ class OpenTransaction:
         self.transaction_id = transaction_id
         self._gateway = gateway
         self._session = session
-        self._home: Destination | None = None
-        self._partition = 0
-        self._key: str | None = None
-        """The one key of all that is sent to a partitioned entity (P-34)."""
+        self._place = TransactionPlace()
         self._messages = 0
         self._bytes = 0
         self._work = Transaction(transaction_id)
         self._rule_orders: list[RuleOrder] = []
         self._transfers: list[tuple[int, list[Message]]] = []
         """What goes to other entities, by their incarnation."""
+        self._tokens: set[bytes] = set()
+        """Of the messages that it settles."""
+        self._deliveries: dict[Settler, list[int]] = {}
+        """Of these, the ones whose links are told when it is carried out."""
         self.deadline_ms: int | None = None
         """None before the first operation (TXN-4)."""
         self._over: BusError | None = None
@@ -92,33 +100,35 @@ class OpenTransaction:
             raise
 
     def send(self, session: Session, entity: Destination, messages: list[Keyed]) -> None:
-        """To this entity; by way of the first one, if that is another."""
+        """To this entity; by way of the one where the transaction is, if that is another."""
         self._check_count(messages)
-        if self._home is not None and self._home.incarnation != entity.incarnation:
-            self._require_cross_entity(session)
+        home = self._home_in(session, entity)
+        if home.incarnation != entity.incarnation:
+            self._enter(home)
             self._transfer(entity, messages)
             return
-        self._enter(entity, self._partition_of_sends(entity, messages))
+        self._enter(home)
+        for _, key, _ in messages:
+            self._place.pin_by_key(key)
         self._take([message for message, _, _ in messages])
-        key = SubQueueKey(entity.incarnation, self._partition, SubQueueKind.MAIN)
-        self._work.sends.append((key, [message for message, _, _ in messages]))
+        self._work.sends.append((self._main(), [message for message, _, _ in messages]))
 
     def send_via(self, via: Destination, entity: Destination, messages: list[Keyed]) -> None:
         """To an entity, by way of the one that the link is attached to."""
         self._check_count(messages)
-        self._enter(via, self._via_partition(via, messages))
+        self._enter(via)
         self._transfer(entity, messages)
 
     def schedule(self, entity: Destination, messages: list[Keyed]) -> None:
         """As `send`; the numbers are given now, because the client is told them now."""
         self._check_count(messages)
-        if self._home is not None and self._home.incarnation != entity.incarnation:
-            raise BusError(TRANSACTION_SPANS_ENTITIES)
-        self._enter(entity, self._partition_of_sends(entity, messages))
-        owner = self._gateway.router.available_owner(entity, self._partition)
+        self._enter(entity)
+        for _, partition_key, _ in messages:
+            self._place.pin_by_key(partition_key)
+        key = self._main()
+        owner = self._gateway.router.available_owner(entity, key.partition)
         if self._work.epoch not in (None, owner.epoch):
             raise BusError(TRANSACTION_ROLLBACK, reason="its messaging store was lost.")
-        key = SubQueueKey(entity.incarnation, self._partition, SubQueueKind.MAIN)
         found = [message for message, _, _ in messages]
         self._work.epoch = owner.epoch
         numbers = owner.reserve_numbers(key, len(found))
@@ -127,13 +137,50 @@ class OpenTransaction:
         self._take(found)
         self._work.schedules.append((key, found, numbers))
 
-    def settle(self, entity: Entity, key: SubQueueKey, token: bytes, decision: Settlement) -> None:
-        """The lock is kept until the discharge (TXN-2)."""
-        home = self._top_level(entity)
-        if self._home is not None and self._home.incarnation != home.incarnation:
-            raise BusError(TRANSACTION_SPANS_ENTITIES)
-        self._enter(home, key.partition)
+    def settle(
+        self,
+        entity: Entity,
+        key: SubQueueKey,
+        token: bytes,
+        decision: Settlement,
+        session: Session | None = None,
+    ) -> None:
+        """The lock is kept until the discharge (TXN-2). `session` is that of a receiver link."""
+        top_level = self._top_level(entity)
+        home = top_level if session is None else self._home_in(session, top_level)
+        if home.incarnation != top_level.incarnation:
+            raise elsewhere(home, top_level)
+        if token in self._tokens:
+            raise BusError(LOCK_LOST)
+        self._enter(home)
+        self._place.pin(key.partition, "a message that it settles")
+        self._tokens.add(token)
         self._work.settlements.append((key, token, decision))
+
+    def set_session_state(self, entity: Entity, lock: SessionLock, state: bytes | None) -> None:
+        """The session's lock is looked at again at the discharge (SES-10)."""
+        self._enter(self._top_level(entity))
+        self._place.pin(lock.key.partition, "the session whose state it sets")
+        self._charge(len(state or b""))
+        self._work.session_states.append((lock, state))
+
+    def cancel(self, entity: Destination, key: SubQueueKey, numbers: list[int]) -> None:
+        """Whether they are still scheduled is looked at again at the discharge (SCH-2)."""
+        self._enter(entity)
+        self._place.pin(key.partition, "a scheduled message that it cancels")
+        self._work.cancels.append((key, numbers))
+
+    def refuse(self, error: BusError) -> None:
+        """An operation that was taken turned out to be impossible."""
+        if self._over is None:
+            self._end(error)
+
+    def settles(self, token: bytes) -> bool:
+        return token in self._tokens
+
+    def tell(self, settler: Settler, delivery_id: int) -> None:
+        """This delivery is settled once the transaction is carried out."""
+        self._deliveries.setdefault(settler, []).append(delivery_id)
 
     def add_rule(self, subscription: Subscription, rule: Rule) -> None:
         from busway.filters.rules import check_rule
@@ -142,14 +189,14 @@ class OpenTransaction:
         check_rule(rule)
         if self._has_rule(subscription, rule.name):
             raise BusError(ENTITY_ALREADY_EXISTS, uri=f"{subscription.path}/Rules/{rule.name}")
-        self._enter(topic, 0)
+        self._enter(topic)
         self._rule_orders.append(RuleOrder(subscription.incarnation, rule.name, rule))
 
     def remove_rule(self, subscription: Subscription, name: str) -> None:
         topic = self._topic_of_rules(subscription)
         if not self._has_rule(subscription, name):
             raise BusError(NOT_FOUND, uri=f"{subscription.path}/Rules/{name}")
-        self._enter(topic, 0)
+        self._enter(topic)
         self._rule_orders.append(RuleOrder(subscription.incarnation, name, None))
 
     def _has_rule(self, subscription: Subscription, name: str) -> bool:
@@ -164,52 +211,30 @@ class OpenTransaction:
 
     # --- Where it is -----------------------------------------------------------------------------
 
-    def _enter(self, home: Destination, partition: int) -> None:
-        """The first operation decides; those after it must be there, too (D-28)."""
-        if self._home is None:
-            self._home, self._partition = home, partition
+    def _enter(self, home: Destination) -> None:
+        is_first = self._place.home is None
+        self._place.enter(home)
+        if is_first:
             self.deadline_ms = self._gateway.host.now_ms() + TRANSACTION_MAX_MS
             self._gateway.await_discharge(self)
-        elif self._home.incarnation != home.incarnation:
-            raise BusError(TRANSACTION_SPANS_ENTITIES)
-        elif self._partition != partition:
-            raise BusError(TRANSACTION_SPANS_PARTITIONS)  # PRT-6
 
-    def _partition_of_sends(self, entity: Destination, messages: list[Keyed]) -> int:
-        """P-33, P-34, P-38: on a partitioned entity everything has one and the same key."""
-        if not entity.enable_partitioning:
-            return 0
-        for _, key, _ in messages:
-            if key is None:
-                raise BusError(TRANSACTION_KEY_MISSING)
-            if self._key not in (None, key):
-                raise BusError(TRANSACTION_SPANS_PARTITIONS)
-            self._key = key
-        assert self._key is not None
-        return partition_of_key(self._key, len(entity.placement))
-
-    def _via_partition(self, via: Destination, messages: list[Keyed]) -> int:
-        """TXN-5: by the key for the via entity, else where the transaction is already."""
-        if not via.enable_partitioning:
-            return 0
-        partitions = set()
-        for _, key, via_key in messages:
-            if via_key is not None:
-                partitions.add(partition_of_key(via_key, len(via.placement)))
-            elif self._home is not None:
-                partitions.add(self._partition)
-            elif key is not None:
-                partitions.add(partition_of_key(key, len(via.placement)))
-            else:
-                raise BusError(TRANSACTION_KEY_MISSING)
-        if len(partitions) > 1:
-            raise BusError(TRANSACTION_SPANS_PARTITIONS)
-        return partitions.pop()
-
-    def _require_cross_entity(self, session: Session) -> None:
-        """TXN-3: only links of the coordinator's own session may be combined."""
+    def _home_in(self, session: Session, entity: Destination) -> Destination:
+        """TXN-3: in the coordinator's session all links go through one entity; a link of another
+        session is for its own entity only."""
         if session is not self._session:
-            raise BusError(TRANSACTION_SPANS_ENTITIES)
+            return entity
+        path = via_entity(session).path
+        assert path is not None  # there is a link to an entity: this one
+        home = self._gateway.catalog.find(path)
+        if home is None:
+            raise BusError(NOT_FOUND, uri=path)
+        return home
+
+    def _main(self) -> SubQueueKey:
+        home, partition = self._place.home, self._place.partition
+        assert home is not None
+        assert partition is not None
+        return SubQueueKey(home.incarnation, partition, SubQueueKind.MAIN)
 
     def _top_level(self, entity: Entity) -> Destination:
         found: Entity | None = entity
@@ -228,16 +253,12 @@ class OpenTransaction:
     # --- What it holds ---------------------------------------------------------------------------
 
     def _transfer(self, entity: Destination, messages: list[Keyed]) -> None:
-        assert self._home is not None
         for _, _, via_key in messages:
-            if via_key is not None and self._home.enable_partitioning:
-                self._enter(self._home, partition_of_key(via_key, len(self._home.placement)))
+            self._place.pin_by_via_key(via_key)
         found = [message for message, _, _ in messages]
         for message in found:
             to_be_transferred(message, entity)
         self._take(found)
-        key = SubQueueKey(self._home.incarnation, self._partition, SubQueueKind.MAIN)
-        self._work.transfers.append((key, found))
         self._transfers.append((entity.incarnation, found))
 
     def _check_count(self, messages: list[Keyed]) -> None:
@@ -246,7 +267,9 @@ class OpenTransaction:
 
     def _take(self, messages: list[Message]) -> None:
         self._messages += len(messages)
-        size = sum(message.size for message in messages)
+        self._charge(sum(message.size for message in messages))
+
+    def _charge(self, size: int) -> None:
         self._bytes += size
         self._gateway.budget.take(size)
 
@@ -266,6 +289,8 @@ class OpenTransaction:
         self._work = Transaction(self.transaction_id)
         self._rule_orders = []
         self._transfers = []
+        self._tokens = set()
+        self._deliveries = {}
 
     # --- The end ---------------------------------------------------------------------------------
 
@@ -292,18 +317,21 @@ class OpenTransaction:
             done(over if is_its_own else BusError(TRANSACTION_ROLLBACK, reason=over.text))
             return
         self._over = BusError(TRANSACTION_UNKNOWN)
-        work, home = self._work, self._home
+        work, home = self._work, self._place.home
         if self._rule_orders:
             work.orders = encode_orders(self._rule_orders)  # D-28: in the same commit
-        if home is None or work.is_empty:
+        if home is None or (work.is_empty and not self._transfers):
             self._finished(done, None)
             return
         try:
             self._check_destinations()
-            owner = self._gateway.router.available_owner(home, self._partition)
+            if self._place.partition is None:
+                self._place.partition = self._gateway.router.some_partition(home)
+            owner = self._gateway.router.available_owner(home, self._place.partition)
         except BusError as error:
             self._finished(done, error)
             return
+        work.transfers = [(self._main(), messages) for _, messages in self._transfers]
         owner.transact(work, Discharge(partial(self._finished, done)), 0)
 
     def _check_destinations(self) -> None:
@@ -318,8 +346,12 @@ class OpenTransaction:
             check_room(self._gateway.router, entity, messages)
 
     def _finished(self, done: Callable[[BusError | None], None], error: BusError | None) -> None:
+        deliveries = self._deliveries
         self._drop()
-        if error is not None and error.kind is not TRANSACTION_ROLLBACK:
+        if error is None:
+            for settler, delivery_ids in deliveries.items():
+                settler.settled_in_transaction(delivery_ids)
+        elif error.kind is not TRANSACTION_ROLLBACK:
             is_unknown = error.kind.retryable and not error.refused
             if not is_unknown:  # else it may have been carried out (D-3)
                 error = BusError(TRANSACTION_ROLLBACK, reason=error.text)

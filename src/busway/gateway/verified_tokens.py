@@ -11,7 +11,7 @@ import hashlib
 from typing import NamedTuple
 
 from busway.gateway import auth
-from busway.gateway.auth import Access, AccessRules, Right
+from busway.gateway.auth import Access, AccessRules, OwnHost, Right, Scope
 from busway.model.entities import AuthorizationRule
 from busway.model.names import name_key, scope_covers
 
@@ -19,7 +19,7 @@ KEPT_MAX = 1_024
 
 
 class Verified(NamedTuple):
-    scope: str
+    scope: Scope
     expires_ms: int
     entity: str | None
     rule: AuthorizationRule
@@ -36,20 +36,21 @@ class VerifiedTokens:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def verify(self, text: str, audience: str, now_ms: int) -> Access:
+    def verify(self, text: str, audience: str, clock_ms: int, own_host: OwnHost) -> Access:
         """As `auth.verify`, with the same errors."""
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
         known = self._kept.get(digest)
         if known is not None:
             if (
-                now_ms < known.expires_ms
-                and scope_covers(known.scope, audience)
+                clock_ms < known.expires_ms
+                and known.scope.is_of(own_host)
+                and scope_covers(known.scope.key, audience)
                 and self._is_there(known, audience)
             ):
                 rule_name = known.rule.name
                 return Access(audience, known.rights, known.expires_ms, rule_name, known.entity)
             del self._kept[digest]
-        access = auth.verify(text, audience, self._rules, now_ms)
+        access = auth.verify(text, audience, self._rules, clock_ms, own_host)
         self._keep(digest, text, audience, access)
         return access
 

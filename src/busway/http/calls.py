@@ -27,7 +27,12 @@ REQUEST_ID_MAX = 128
 BODY_WAIT_S = 60.0
 """A body that takes longer to arrive is a slow stranger's."""
 
-CLAIM_WORDS = {Right.SEND: "Send", Right.LISTEN: "Listen", Right.MANAGE: "Manage"}
+CLAIM_WORDS = {
+    Right.SEND: "Send",
+    Right.LISTEN: "Listen",
+    Right.SEND | Right.LISTEN: "Send, Listen",
+    Right.MANAGE: "Manage",
+}
 
 
 def body_too_large(max_bytes: int) -> HttpError:
@@ -71,6 +76,14 @@ class Call:
     def now_ms(self) -> int:
         return self.services.host.now_ms()
 
+    def clock_ms(self) -> int:
+        """What tokens are judged by."""
+        return self.services.host.clock_ms()
+
+    def own_host(self, name: str) -> bool:
+        """Whether a token for this host name may be shown with the request."""
+        return self.gateway.answers_to(self.authority, name)
+
     # --- Whether it may --------------------------------------------------------------------------
 
     def demand(self, right: Right) -> Access:
@@ -85,9 +98,9 @@ class Call:
                 sub_code=40102,
                 headers={"WWW-Authenticate": "SharedAccessSignature"},
             )
-        target, now_ms = self.target, self.now_ms()
-        access = self.gateway.tokens.verify(header, target.audience, now_ms)
-        if not access.allows(target.audience, right, now_ms, target.path):
+        target, clock_ms = self.target, self.clock_ms()
+        access = self.gateway.tokens.verify(header, target.audience, clock_ms, self.own_host)
+        if not access.allows(target.audience, right, clock_ms, target.path):
             raise BusError(UNAUTHORIZED, claim=CLAIM_WORDS[right], uri=self.uri)
         return access
 

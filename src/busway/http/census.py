@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 from busway.broker.broker import Broker
 from busway.broker.counting import Movements
 from busway.cluster.catalog import Catalog
+from busway.gateway.browser import BrowserEndpoint
 from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.gateway import Gateway
 from busway.gateway.receiver import ReceiverEndpoint
@@ -143,9 +144,12 @@ class StoreFigures:
     state: str
     serves: bool
     uncommitted_bytes: int
+    damaged_messages: int
     commit_counts: Sequence[int]
     commit_total_ms: int
     commits_failed: int
+    free_bytes: int | None
+    sends_refused: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ async def take_census(
             details.expect(entity, row)
         totals = NO_TOTALS
         for index, store_id in enumerate(entity.placement):
-            figures = _figures(entity, index, stores.get(store_id))
+            figures = figures_of(entity, index, stores.get(store_id))
             totals = figures.totals if index == 0 else totals.plus(figures.totals)
             row.whole.add(figures)
             if row is not other:
@@ -251,7 +255,7 @@ async def _choose(
     async for entity in in_steps(waiting, _weight):
         whole = Figures()
         for index, store_id in enumerate(entity.placement):
-            whole.add(_figures(entity, index, stores.get(store_id)))
+            whole.add(figures_of(entity, index, stores.get(store_id)))
         importance[entity.incarnation] = important(whole)
     shown.update(dict.fromkeys(heapq.nlargest(room, importance, key=importance.__getitem__)))
 
@@ -271,7 +275,7 @@ def _row(entity: Entity) -> EntityFigures:
     return EntityFigures(entity.path, "")
 
 
-def _figures(entity: Entity, partition: int, store: Store | None) -> Figures:
+def figures_of(entity: Entity, partition: int, store: Store | None) -> Figures:
     if store is None:
         return Figures(unavailable=1)
     broker = store.broker
@@ -328,6 +332,18 @@ class _Details:
                     shown.older(*pair)
 
 
+async def oldest_of(services: Services, entity: Entity) -> int | None:
+    """When the oldest active message of an entity was enqueued, as far as its stores tell."""
+    stores = {store.store_id: store for store in services.stores()}
+    by_store: dict[str, list[SubQueueKey]] = {}
+    for index, store_id in enumerate(entity.placement):
+        key = SubQueueKey(entity.incarnation, index, SubQueueKind.MAIN)
+        by_store.setdefault(store_id, []).append(key)
+    asked = [_ages(stores[each].broker, keys) for each, keys in by_store.items() if each in stores]
+    times = [time for found in await asyncio.gather(*asked) for time in found.values()]
+    return min(times, default=None)
+
+
 async def _ages(broker: Broker, keys: Sequence[SubQueueKey]) -> dict[SubQueueKey, int]:
     """As far as the store tells them in time: one that hangs must not hold up the rest."""
     found: dict[SubQueueKey, int] = {}
@@ -358,7 +374,7 @@ async def _count_links(
     async for connection in in_steps(connections, lambda each: 1 + len(each.endpoints)):
         for endpoint in connection.endpoints:
             place = census.links
-            if isinstance(endpoint, SenderEndpoint | ReceiverEndpoint):
+            if isinstance(endpoint, SenderEndpoint | ReceiverEndpoint | BrowserEndpoint):
                 role = "sender" if isinstance(endpoint, SenderEndpoint) else "receiver"
                 place = rows.get(endpoint.entity.incarnation, other).links
             else:
@@ -376,9 +392,12 @@ def _store_figures(store: Store) -> StoreFigures:
         broker.state.value,
         broker.available,
         broker.uncommitted_bytes,
+        broker.quarantined,
         tuple(times.counts),
         times.total_ms,
         times.failed,
+        times.free_bytes,
+        times.sends_refused,
     )
 
 

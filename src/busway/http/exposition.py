@@ -132,6 +132,26 @@ def _of_stores(stores: Sequence[StoreFigures]) -> Iterator[Metric]:
         ("store",),
         lambda: (((store.name,), store.uncommitted_bytes) for store in stores),
     )
+    yield _gauge(
+        "busway_store_free_bytes",
+        "Room on the store's disk after its last commit.",
+        ("store",),
+        lambda: (
+            ((store.name,), store.free_bytes) for store in stores if store.free_bytes is not None
+        ),
+    )
+    yield _counter(
+        "busway_store_sends_refused",
+        "Sends that were refused because the store's disk was full.",
+        ("store",),
+        lambda: (((store.name,), store.sends_refused) for store in stores),
+    )
+    yield _gauge(
+        "busway_store_damaged_messages",
+        "Damaged messages that were set aside.",
+        ("store",),
+        lambda: (((store.name,), store.damaged_messages) for store in stores),
+    )
     yield _counter(
         "busway_store_commits_failed",
         "Commits that failed.",

@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from busway import __version__
+from busway.broker.broker import Broker
 from busway.broker.commits import WayState
 from busway.broker.seams import Host
 from busway.http.calls import Call
@@ -85,7 +86,7 @@ class Examiner:
         """`again`: an answer from before this call is not good enough."""
         broker = store.broker
         if not broker.available:
-            return Finding(broker.state, reason=REASONS[broker.state])
+            return Finding(broker.state, reason=why_not(broker))
         trip = self._round_trips.get(store.name)
         if trip is not None and again:
             await trip.end(host)
@@ -98,7 +99,7 @@ class Examiner:
         await trip.end(host)
         took_ms = trip.took_ms.result() if trip.took_ms.done() else None
         if not broker.available:
-            return Finding(broker.state, took_ms, REASONS[broker.state])
+            return Finding(broker.state, took_ms, why_not(broker))
         if took_ms is None or took_ms > ROUND_TRIP_MAX_MS:
             return Finding(broker.state, reason=LATE)
         return Finding(broker.state, took_ms, FULL if broker.disk_full else None)
@@ -125,9 +126,24 @@ class HealthRoom:
             {
                 "status": OK if well else ILL,
                 "version": __version__,
-                "stores": [{"name": store.name, **told(finding)} for store, finding in found],
+                "stores": [
+                    {
+                        "name": store.name,
+                        **told(finding),
+                        "damaged_messages": store.broker.quarantined,
+                    }
+                    for store, finding in found
+                ],
             },
         )
+
+
+def why_not(broker: Broker) -> str:
+    """Why a store does not serve, in words that name nothing of it: everybody may ask."""
+    problem = broker.problem
+    if broker.state is WayState.OPENING and problem is not None and problem.ailment is not None:
+        return problem.ailment.sentence
+    return REASONS[broker.state]
 
 
 ALLOW = {"Allow": "GET, HEAD"}

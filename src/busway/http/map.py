@@ -72,10 +72,17 @@ def describe_store(store: Store, finding: Finding) -> dict[str, Any]:
         "name": store.name,
         "id": store.store_id,
         **told(finding),
-        "problem": store.problem if finding.reason is not None else None,
+        "problem": None if finding.reason is None else problem_of(store),
+        "damaged_messages": store.broker.quarantined,
         "fault": fault.value,
         "delay_ms": round(delay_s * 1000),
     }
+
+
+def problem_of(store: Store) -> str | None:
+    """What its last try to open said, or what was found at start."""
+    problem = store.broker.problem
+    return store.problem if problem is None else str(problem)
 
 
 def all_entities(catalog: Catalog) -> Iterator[Entity]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from aiohttp import hdrs, web
 
 from busway.gateway.auth import Right
-from busway.http import migrations, rules
+from busway.http import connections, entities, migrations, rules
 from busway.http.calls import Call
 from busway.http.faults import FaultRoom
 from busway.http.health import Examiner, HealthRoom
@@ -51,6 +51,8 @@ def own_pages(examiner: Examiner) -> tuple[OwnPage, ...]:
 
     return (
         OwnPage("GET", "map", MapRoom(examiner).answer),
+        OwnPage("GET", "entities", entities.answer),
+        OwnPage("GET", "connections", connections.answer),
         OwnPage("GET", "rules", rules.show_all),
         OwnPage("GET", "rules/{name}", rules.show),
         OwnPage("PUT", "rules/{name}", rules.put),

@@ -12,14 +12,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from busway.gateway.gateway import Gateway
-from busway.http import journal, operations, replies, websocket
+from busway.http import journal, operations, portal, replies, websocket
 from busway.http.atom import operations as management
 from busway.http.calls import Call, echoed
+from busway.http.explorer import room as explorer
 from busway.http.replies import HttpError
 from busway.http.rest import room as rest
 from busway.http.services import Services
@@ -38,6 +39,7 @@ def _is_worth_an_error(record: logging.LogRecord) -> bool:
 
 wire.addFilter(_is_worth_an_error)
 
+SERVER_NAME = "Busway"
 KEEP_ALIVE_S = 120.0
 """P-28: consecutive receives on one connection are meant to find it open."""
 LINE_BYTES_MAX = 16 * 1024
@@ -50,12 +52,23 @@ and nobody reads on for one that is gone.
 All others go on, so that what they change is changed as a whole."""
 
 
+class Request(web.BaseRequest):
+    """Its replies, whoever makes them, name no versions: strangers would look up what is wrong with
+    them."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        response.headers[hdrs.SERVER] = SERVER_NAME
+
+
 class Connections(web.Server):
     """Knows for which namespace each connection has last asked, for those who count them."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._gateways: dict[RequestHandler, Gateway] = {}
+
+    def _make_request(self, *parts: Any) -> web.BaseRequest:
+        return Request(*parts, self._loop)  # type: ignore[arg-type, call-arg, unused-ignore]
 
     def asks(self, caller: RequestHandler, gateway: Gateway) -> None:
         before = self._gateways.get(caller)
@@ -116,6 +129,7 @@ class HttpServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.heard(request.protocol)
+        await asyncio.sleep(0)  # others first: requests may come in a row, and be answered at once
         reply = await self._answered(request)
         if not reply.prepared:
             reply.headers.update(echoed(request))
@@ -168,8 +182,11 @@ def rooms() -> Mapping[Kind, Room]:
     table[Kind.WEBSOCKET] = websocket.answer
     table[Kind.MESSAGES] = rest.answer
     table[Kind.JOURNAL] = journal.answer
+    table[Kind.EXPLORER] = explorer.answer
+    table[Kind.PORTAL] = portal.answer
     table.update(operations.rooms())
     table.update(management.rooms())
+    table[Kind.ROOT] = portal.for_browsers(table[Kind.ROOT])
     return table
 
 

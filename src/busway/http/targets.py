@@ -25,6 +25,8 @@ RULES = "rules"
 MESSAGES = "messages"
 HEAD = "head"
 JOURNAL = "$journal"
+EXPLORER = "$explorer"
+PORTAL = "portal"
 
 
 class Kind(Enum):
@@ -43,6 +45,10 @@ class Kind(Enum):
     METRICS = auto()
     JOURNAL = auto()
     """What happened to an entity's messages, with the rest of the path (D-31)."""
+    EXPLORER = auto()
+    """What people ask of an entity and its messages, with the rest of the path."""
+    PORTAL = auto()
+    """The web page, with the rest of the path."""
     BUSWAY = auto()
     """What is ours and not the service's: `/$busway/...`, with the rest of the path."""
 
@@ -58,7 +64,7 @@ class Target:
     rule: str | None = None
     sub_queue: SubQueueKind = SubQueueKind.MAIN
     rest: tuple[str, ...] = ()
-    """What follows `messages`, `$journal` or `$busway`, decoded."""
+    """What follows `messages`, `$journal`, `$explorer`, `$busway` or `portal`, decoded."""
 
     @property
     def address(self) -> Address:
@@ -83,6 +89,7 @@ _PAGES: dict[tuple[str, ...], Kind] = {
     ("health", "live"): Kind.HEALTH,
     ("metrics",): Kind.METRICS,
 }
+_BELOW_ENTITIES = {JOURNAL: Kind.JOURNAL, EXPLORER: Kind.EXPLORER}
 _SUB_QUEUES = {
     tuple(name_key(path).split("/")[1:]): kind
     for kind, path in SUB_QUEUE_PATHS.items()
@@ -107,8 +114,8 @@ def path_of(request_target: str) -> str:
 def parse(method: str, raw_path: str, *, has_api_version: bool) -> Target:
     """Raises *not found* for a path that names nothing that can be.
 
-    `/health` and `/metrics` are also names that a queue may have. Clients that manage a queue say
-    their api-version, who looks after a server does not.
+    `/health`, `/metrics` and `/portal` are also names that a queue may have. Clients that manage a
+    queue say their api-version, who looks after a server does not.
     """
     segments = [part for part in raw_path.split("/") if part]
     lowered = tuple(unquote(part).lower() for part in segments)
@@ -117,8 +124,11 @@ def parse(method: str, raw_path: str, *, has_api_version: bool) -> Target:
         return Target(fixed, raw_path)
     if lowered[0] == "$busway":
         return Target(Kind.BUSWAY, raw_path, rest=tuple(unquote(part) for part in segments[1:]))
-    if JOURNAL in lowered:
-        kind, position = Kind.JOURNAL, lowered.index(JOURNAL)
+    if lowered[0] == PORTAL and method in ("GET", "HEAD") and not has_api_version:
+        return Target(Kind.PORTAL, raw_path, rest=tuple(unquote(part) for part in segments[1:]))
+    word = next((each for each in _BELOW_ENTITIES if each in lowered), None)
+    if word is not None:
+        kind, position = _BELOW_ENTITIES[word], lowered.index(word)
     else:
         kind, found = Kind.MESSAGES, _position_of_messages(method, lowered)
         if found is None:
@@ -163,6 +173,8 @@ def _managed(raw_path: str, segments: list[str], lowered: tuple[str, ...]) -> Ta
             return Target(Kind.SUBSCRIPTIONS, raw_path, path)
         case [subscription]:
             return Target(Kind.SUBSCRIPTION, raw_path, path, subscription)
+        case [_, word, *_] if word.startswith("$"):  # a part of it: no name that can be there
+            return Target(Kind.SUBSCRIPTION, raw_path, path, "/".join(below))
         case [subscription, word] if word.lower() == RULES:
             return Target(Kind.RULES, raw_path, path, subscription)
         case [subscription, word, rule] if word.lower() == RULES:

@@ -159,6 +159,9 @@ class Queue:
     """How much of its journal is kept, where that is not as the server has it."""
     migration: Migration | None = None
     """While its messages are moved to or from another incarnation of it."""
+    folds_session_ids: bool = False
+    """Whether session ids that differ only in case are the same session (SES-13). The catalog
+    writes it: True, but for entities that are older than the rule."""
 
     entity_type = "Queue"
     """The word of the service's texts."""
@@ -215,6 +218,7 @@ class Topic:
     captured_ms: int = 0
     capture_limits: OwnLimits = NO_LIMITS
     migration: Migration | None = None
+    folds_session_ids: bool = False
 
     entity_type = "Topic"
 
@@ -269,6 +273,7 @@ class Subscription:
     captured_ms: int = 0
     capture_limits: OwnLimits = NO_LIMITS
     migration: Migration | None = None
+    folds_session_ids: bool = False
 
     entity_type = "Subscription"
 

@@ -19,6 +19,7 @@ NOT_ALLOWED_CONDITION = "amqp:not-allowed"
 RESOURCE_LIMIT_CONDITION = "amqp:resource-limit-exceeded"
 DETACH_FORCED_CONDITION = "amqp:link:detach-forced"
 SERVER_BUSY_CONDITION = "com.microsoft:server-busy"
+TIMEOUT_CONDITION = "com.microsoft:timeout"
 ENTITY_DISABLED_CONDITION = "com.microsoft:entity-disabled"
 ARGUMENT_CONDITION = "com.microsoft:argument-error"
 OUT_OF_RANGE_CONDITION = "com.microsoft:argument-out-of-range"
@@ -217,6 +218,14 @@ SESSION_CANNOT_BE_LOCKED = ErrorKind(
     "The requested session '{session_id}' cannot be accepted. It may be locked by another "
     "receiver.",
 )
+RECEIVE_FROM_TOPIC = ErrorKind(  # the service's condition, our text
+    "ReceiveFromTopic",
+    NOT_FOUND_CONDITION,
+    404,
+    40400,
+    "'{uri}' is a topic, and has no messages to receive. Receive from one of its subscriptions: "
+    "'{uri}/Subscriptions/<name>'.",
+)
 SESSION_NOT_FOUND = ErrorKind(  # ours
     "SessionNotFound",
     "com.microsoft:session-not-found",
@@ -360,22 +369,31 @@ TRANSACTION_SPANS_ENTITIES = ErrorKind(
     NOT_ALLOWED_CONDITION,
     400,
     40000,
-    "Local transactions cannot span multiple top-level entities such as queue or topic",
+    "Local transactions cannot span multiple top-level entities such as queue or topic. {detail}",
 )
 TRANSACTION_SPANS_PARTITIONS = ErrorKind(
     "TransactionSpansPartitions",
     NOT_ALLOWED_CONDITION,
     400,
     40000,
-    "Local transactions cannot span multiple entities or partitions",
+    "Local transactions cannot span multiple entities or partitions. {detail}",
+)
+RECEIVER_NOT_OF_VIA_ENTITY = ErrorKind(  # ours (TXN-3)
+    "ReceiverNotOfViaEntity",
+    NOT_ALLOWED_CONDITION,
+    400,
+    40000,
+    "A receiver of '{entity}' cannot be in this AMQP session: its transactions go through '{via}', "
+    "the entity of its first link, and settle messages of that one only. Receive from '{entity}' "
+    "before anything else is opened, or with another client.",
 )
 TRANSACTION_KEY_MISSING = ErrorKind(  # ours (P-33)
     "TransactionKeyMissing",
     NOT_ALLOWED_CONDITION,
     400,
     40000,
-    "A message that is sent to a partitioned entity in a transaction must have a SessionId or a "
-    "PartitionKey.",
+    "A message that is sent to the partitioned entity '{entity}' in a transaction must have a "
+    "SessionId or a PartitionKey, the same for all messages of the transaction.",
 )
 TRANSACTION_TOO_LARGE = ErrorKind(  # ours but for its end (LIM-5)
     "TransactionTooLarge",
@@ -394,6 +412,12 @@ NOT_IMPLEMENTED = ErrorKind(  # ours
     501,
     50100,
     "The operation '{operation}' is not supported.",
+)
+NOT_SUPPORTED = ErrorKind(  # ours
+    "NotSupported", "amqp:not-implemented", 501, 50100, "{detail}"
+)
+INVALID_FIELD = ErrorKind(  # ours
+    "InvalidField", "amqp:invalid-field", 400, 40000, "{detail}"
 )
 ARGUMENT_ERROR = ErrorKind("ArgumentError", ARGUMENT_CONDITION, 400, 40000, "{detail}")
 ARGUMENT_OUT_OF_RANGE = ErrorKind(
@@ -439,13 +463,24 @@ SERVER_BUSY = ErrorKind(  # ours
     "The server is busy. Please wait 2 seconds and try again.",
     retryable=True,
 )
-PARTITION_UNAVAILABLE = ErrorKind(  # ours (P-24)
-    "PartitionUnavailable",
+OVERLOADED = ErrorKind(  # ours (D-8)
+    "BrokerOverloaded",
     SERVER_BUSY_CONDITION,
     503,
     50009,
-    "Partition {partition} of the messaging entity '{uri}' is temporarily unavailable. Please wait "
-    "2 seconds and try again.",
+    "The server is busy: its messaging store has too many messages to write. Please wait 2 seconds "
+    "and try again.",
+    retryable=True,
+)
+PARTITION_UNAVAILABLE = ErrorKind(  # ours (P-24, P-41)
+    # Not *server busy*: at that .NET pauses the whole sender for 10 s, its other keys as well. This
+    # condition every SDK takes as passing, and tries this one operation again.
+    "PartitionUnavailable",
+    TIMEOUT_CONDITION,
+    503,
+    50300,
+    "Partition {partition} of the messaging entity '{uri}' is temporarily unavailable. Please try "
+    "again.",
     retryable=True,
 )
 STORE_FULL = ErrorKind(  # ours (D-9)
@@ -469,7 +504,7 @@ THROTTLED = ErrorKind(
 )
 TIMEOUT = ErrorKind(
     "Timeout",
-    "com.microsoft:timeout",
+    TIMEOUT_CONDITION,
     408,
     40800,
     "The operation did not complete within the allotted timeout of {timeout}. The time allotted "
@@ -482,6 +517,30 @@ CONNECTION_QUOTA_EXCEEDED = ErrorKind(  # ours (LIM-9)
     403,
     40300,
     "The namespace '{namespace}' has its maximum of {limit} concurrent connections.",
+)
+STRANGERS_EXCEEDED = ErrorKind(  # ours
+    "StrangersExceeded",
+    RESOURCE_LIMIT_CONDITION,
+    403,
+    40300,
+    "Too many connections have shown no valid token, and this one is the oldest of them. Put a "
+    "token on $cbs as soon as the connection is open.",
+)
+REPLIES_NOT_TAKEN = ErrorKind(  # ours
+    "RepliesNotTaken",
+    RESOURCE_LIMIT_CONDITION,
+    403,
+    40300,
+    "Replies of more than {limit} bytes wait for this client. Give credit to the link of the "
+    "replies and open the window of its session before asking more.",
+)
+COPIES_EXCEEDED = ErrorKind(  # ours
+    "CopiesExceeded",
+    NOT_ALLOWED_CONDITION,
+    400,
+    40000,
+    "The {count} messages of this batch would become more than {limit} copies in the "
+    "subscriptions of '{uri}'. Send fewer messages in a batch; one alone is always taken.",
 )
 RECEIVERS_EXCEEDED = ErrorKind(  # ours (LIM-10)
     "ReceiversExceeded",
@@ -522,6 +581,9 @@ OPERATION_CANCELLED = ErrorKind(  # ours
     50300,
     "The operation was cancelled because the server is shutting down.",
     retryable=True,
+)
+DATA_DAMAGED = ErrorKind(  # ours
+    "DataDamaged", "amqp:internal-error", 500, 50000, "Damaged on the disk: {detail}.", False
 )
 INTERNAL_ERROR = ErrorKind(
     "InternalError",

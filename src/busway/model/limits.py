@@ -22,6 +22,12 @@ KEY_MAX_CHARS = 128
 DEAD_LETTER_TEXT_MAX_CHARS = 4096
 """Reason and description each (DLQ-3)."""
 
+BATCH_MAX_MESSAGES = 4_500
+"""In one batch, as at the service."""
+BATCH_MAX_COPIES = 10_000
+"""Of all messages of one batch in the subscriptions of a topic. They are one commit, for which
+others wait; one message alone may have as many copies as there are subscriptions."""
+
 # Transactions (LIM-5, TXN-4)
 TRANSACTION_MAX_MESSAGES = 100
 TRANSACTION_MAX_MS = 2 * MINUTE_MS
@@ -43,7 +49,8 @@ ACCESS_RULES_MAX = 12
 LOCK_DURATION_MIN_MS = 5 * SECOND_MS
 LOCK_DURATION_MAX_MS = 5 * MINUTE_MS
 DELIVERY_COUNT_MIN = 1
-DELIVERY_COUNT_MAX = 2_000
+DELIVERY_COUNT_MAX = 2_147_483_647
+"""NServiceBus makes queues with it, to count deliveries itself (DLV-4)."""
 DUPLICATE_WINDOW_MIN_MS = 20 * SECOND_MS
 DUPLICATE_WINDOW_MAX_MS = 7 * DAY_MS
 TIME_TO_LIVE_MIN_MS = 1

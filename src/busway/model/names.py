@@ -66,6 +66,7 @@ LOCALHOST = "localhost"
 _FOREIGN = re.compile(r"[^A-Za-z0-9._/-]")
 _FOREIGN_IN_LABEL = re.compile(r"[^A-Za-z0-9-]")
 _ALPHANUMERIC = re.compile(r"[A-Za-z0-9]")
+_ENDING = re.compile(r"[A-Za-z0-9_-]")
 
 
 def check_name(rule: NameRule, name: str) -> None:
@@ -87,8 +88,12 @@ def _objection(rule: NameRule, name: str) -> str | None:
     if foreign is not None or (not rule.slashes and "/" in name):
         culprit = foreign.group() if foreign is not None else "/"
         return f"it contains {culprit!r} and only {letters} are allowed"
-    if not _ALPHANUMERIC.match(name[0]) or not _ALPHANUMERIC.match(name[-1]):
-        return "it must start and end with a letter or a digit"
+    if not _ALPHANUMERIC.match(name[0]):
+        return "it must start with a letter or a digit"
+    if rule.label and not _ALPHANUMERIC.match(name[-1]):
+        return "it must end with a letter or a digit"
+    if not _ENDING.match(name[-1]):  # MassTransit makes topics such as `Fault--Orders/Paid--`
+        return "it must end with a letter, a digit, '-' or '_'"
     if rule.label and name[0].isdigit():
         return "it must start with a letter"  # or 127.0.0.1 might be one
     if rule.label and name.lower() == LOCALHOST:
@@ -205,3 +210,24 @@ def audience_key(text: str) -> str:
 def scope_covers(scope_key: str, resource_key: str) -> bool:
     """Whether a token for one `audience_key` opens another (D-34)."""
     return not scope_key or resource_key == scope_key or resource_key.startswith(f"{scope_key}/")
+
+
+# --- Host names ----------------------------------------------------------------------------------
+
+
+def host_name(authority: str) -> str:
+    """Without port, brackets and the dot at the end, in lower case: `contoso.localhost:5672`,
+    `[::1]:5672`."""
+    name, colon, port = authority.rpartition(":")
+    if not colon or not port.isdigit() or (":" in name and not name.endswith("]")):
+        name = authority  # there is no port, or it is the last group of an IPv6 address
+    return name.strip("[]").rstrip(".").lower()
+
+
+def is_loopback(name: str) -> bool:
+    """Of a `host_name`."""
+    return name in ("localhost", "::1") or name.startswith("127.")
+
+
+def is_same_host(one: str, other: str) -> bool:
+    return host_name(one) == host_name(other)

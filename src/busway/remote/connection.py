@@ -85,7 +85,7 @@ def read(text: str, http_endpoint: str | None = None) -> Credentials:
     if missing:
         raise ConnectionStringError(
             f"The connection string is not one: it has no {missing[0]}. It is the line that "
-            "'busway serve' prints: Endpoint=sb://...;SharedAccessKeyName=...;SharedAccessKey=..."
+            "'busway connection-string' prints: Endpoint=sb://...;SharedAccessKeyName=...;SharedAccessKey=..."
         )
     plain = parts.get("usedevelopmentemulator", "").lower() == "true"
     endpoint = _endpoint(parts["endpoint"], PLAIN_PORT if plain else TLS_PORT, tls=not plain)
@@ -123,8 +123,8 @@ def found(source: str | None, environ: Mapping[str, str] | None = None) -> str:
             if not text:
                 raise ConnectionStringError(
                     f"The variable {place} is not set where Spark runs. Set it to the connection "
-                    "string that the broker prints when it starts, before Spark is started; or put "
-                    "that into a file, and say so with credentialsFrom=file:PATH."
+                    "string that 'busway connection-string' prints, before Spark is started; or "
+                    "put that into a file, and say so with credentialsFrom=file:PATH."
                 )
             return text
         case "file":

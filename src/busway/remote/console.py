@@ -21,8 +21,8 @@ ConnectionString = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help=f"What 'busway serve' has printed. Or the variable {VARIABLE}, which other users of "
-        "this machine do not see.",
+        help=f"What 'busway connection-string' prints. Or the variable {VARIABLE}, which other "
+        "users of this machine do not see.",
     ),
 ]
 
@@ -34,8 +34,8 @@ def server_at(connection_string: str | None) -> RemoteServer:
     text = connection_string or os.environ.get(VARIABLE)
     if not text:
         refuse(
-            "Which server? Give the connection string that 'busway serve' has printed, in the "
-            f"variable {VARIABLE} or with --connection-string."
+            "Which server? Give the connection string that 'busway connection-string' prints, in "
+            f"the variable {VARIABLE} or with --connection-string."
         )
     return RemoteServer(text)
 

@@ -45,15 +45,25 @@ def token(
             help=f"Data folder of the server, whose root key signs.  [default: {DATA}]",
         ),
     ] = None,
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The file with the root key, if the server was started with --key or --key-file.",
+        ),
+    ] = None,
     connection_string: ConnectionString = None,
 ) -> None:
     from busway.remote.client import RemoteError, RemoteServer
+    from busway.remote.connection_string import kept_string
 
     lasts_s = _seconds(ttl)
     if connection_string is None and data is None:
         connection_string = os.environ.get(VARIABLE)
     try:
-        server = RemoteServer(connection_string or _of_folder(Path(data or DATA)))
+        server = RemoteServer(
+            connection_string or kept_string(Path(data or DATA), key_file=key_file)
+        )
     except RemoteError as error:
         refuse(str(error))
     print(server.token(entity.strip("/"), lasts_s))
@@ -69,19 +79,3 @@ def _seconds(text: str) -> int:
     if span_ms is None or span_ms < SECOND_MS:
         refuse("--ttl must be a second or longer, and not unlimited: 30m, 8h, 7d.")
     return span_ms // SECOND_MS
-
-
-def _of_folder(folder: Path) -> str:
-    from busway.cluster.root_key import RootKeyError, read
-    from busway.model.entities import ROOT_RULE_NAME
-
-    try:
-        key = read(folder / "root.key")
-    except RootKeyError as error:
-        refuse(str(error))
-    except OSError as error:
-        refuse(
-            f"The root key in the data folder {folder} cannot be read: {error.strerror}. Name the "
-            f"folder of the server with --data, or give its connection string in {VARIABLE}."
-        )
-    return f"Endpoint=sb://localhost/;SharedAccessKeyName={ROOT_RULE_NAME};SharedAccessKey={key}"

@@ -8,16 +8,22 @@
 | `tls/` | the certificate of `--tls`, and the authority that signed it |
 | `root.key` | the keys of the rule RootManageSharedAccessKey; only its owner can read it |
 | `root.NAME.key` | the same of another namespace than the default one |
+| `served-at.json` | host names and port of the last start, for `busway connection-string` |
+| `reserve` | room that is released when the disk is full |
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
-from busway.cluster.root_key import KEY_BYTES, RootKeyError, keep, root_keys
+from busway.cluster import served_at
+from busway.cluster.root_key import KEY_BYTES, RootKeyError, file_name, keep, root_keys
 from busway.store.base import StoreUnavailable
 from busway.store.lockfile import ProcessLock
+
+log = logging.getLogger(__name__)
 
 OWNER_ONLY = 0o700
 
@@ -65,6 +71,12 @@ class DataFolder:
     def tls(self) -> Path:
         return self.path / "tls"
 
+    def note_served(self, served: served_at.ServedAt) -> None:
+        try:
+            served_at.write(self.path, served)
+        except OSError as error:
+            log.warning("busway connection-string may name another port: %s", error)
+
     def root_keys(self, namespace: str | None = None) -> tuple[str, str | None]:
         """Made at first start, the same ever after; of the default namespace for None."""
         try:
@@ -81,4 +93,4 @@ class DataFolder:
         keep(self._root_key(namespace), key, secondary_key)
 
     def _root_key(self, namespace: str | None) -> Path:
-        return self.path / ("root.key" if namespace is None else f"root.{namespace.lower()}.key")
+        return self.path / file_name(namespace)

@@ -79,6 +79,17 @@ class Host:
     def now_ms(self) -> int:
         return (self._offset_ns + time.clock_gettime_ns(_CLOCK)) // 1_000_000
 
+    def clock_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def now_us(self) -> int:
+        """For measuring how long something takes; its beginning means nothing."""
+        return time.perf_counter_ns() // 1_000
+
+    def next_round(self, callback: Callable[[], None]) -> None:
+        """Call once, in the next iteration of the loop: after sockets were looked at again."""
+        self.loop.call_soon(callback)
+
     def not_before(self, time_ms: int) -> None:
         """Never show a time below `time_ms`, which a store has committed (D-25)."""
         behind_ms = time_ms - self.now_ms()

@@ -4,6 +4,8 @@ This file owns what happens between a transport (TCP, TLS or WebSocket) and a `C
 the gateway:
 
 * reading and writing by callbacks, one write per connection and iteration of the loop (D-10);
+* turns: what one connection has sent is handled in slices, so that the others are heard in between
+  (`turns.py`);
 * backpressure by bytes: a client that does not read is given nothing more and is not read from;
   nobody is read from while the node holds too many uncommitted bytes (D-8);
 * limits for strangers: how many sockets, how long one may stay silent, how long one may take to
@@ -25,6 +27,7 @@ from typing import Protocol, cast
 from busway.broker.seams import Timer
 from busway.runtime.host import Host
 from busway.runtime.sniffing import Entrance, EntranceLimits, Hosts
+from busway.runtime.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +61,14 @@ class ClientConnection(Protocol):
     def finished(self) -> bool:
         """Nothing more will be said: write what is left and close the socket."""
 
-    def receive(self, data: bytes) -> None: ...
+    def feed(self, data: bytes) -> None:
+        """Keep what was read until `advance` handles it."""
+
+    @property
+    def has_input(self) -> bool: ...
+
+    def advance(self, frames_max: int) -> None:
+        """Handle about so many frames of what was fed."""
 
     def take_output(self) -> bytes: ...
 
@@ -121,6 +131,7 @@ class Wire(asyncio.Protocol):
         self._dirty = False
         self._full = False
         self._held = False
+        self._behind = False
         self._leaving = False
         self.client: ClientConnection | None = None
         self.peer = Peer("", "", False)
@@ -140,17 +151,36 @@ class Wire(asyncio.Protocol):
         client = self.client
         if client is None or self._leaving:
             return
-        try:
-            client.receive(data)
-        except Exception:
-            self._fail("reading failed in an unforeseen way")
-            return
-        if self.deadline_ms and client.greeted:
-            self._listener.greeted(self)
-        if client.finished:
-            self.wants_to_write()
-        elif self._listener.over_budget():
-            self._listener.hold(self)
+        client.feed(data)
+        if not self._behind and self.take_turn():
+            self._listener.turns.wait(self)
+
+    def take_turn(self) -> bool:
+        """Handle what was read, for as long as a turn lasts; True if something is left."""
+        client = self.client
+        if client is None or self._leaving:
+            return False
+        if not self._held and not self._full:
+            try:
+                self._listener.turns.handle(client)
+            except Exception:
+                self._fail("reading failed in an unforeseen way")
+                return False
+            if self.deadline_ms and client.greeted:
+                self._listener.greeted(self)
+            if client.finished:
+                self.wants_to_write()
+            elif self._listener.over_budget():
+                self._listener.hold(self)
+        if self._behind != client.has_input:
+            self._behind = client.has_input
+            self._choose_reading()
+        # Who may not go on now is called for when it may.
+        return self._behind and not self._held and not self._full
+
+    def _go_on(self) -> None:
+        if self._behind and not self._held and not self._full:
+            self._listener.turns.wait(self)
 
     def pause_writing(self) -> None:
         self._full = True
@@ -161,6 +191,7 @@ class Wire(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._full = False
         self._choose_reading()
+        self._go_on()
         if self.client is not None:
             self.client.resume_output()
 
@@ -235,12 +266,13 @@ class Wire(asyncio.Protocol):
     def hold(self, held: bool) -> None:
         self._held = held
         self._choose_reading()
+        self._go_on()
 
     def _choose_reading(self) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._held or self._full:
+        if self._held or self._full or self._behind:
             if transport.is_reading():
                 transport.pause_reading()
         elif not transport.is_reading():
@@ -269,6 +301,7 @@ class Listener:
         self.limits = limits or ListenerLimits()
         self.over_budget = over_budget
         """Whether the node holds more uncommitted bytes than it may (D-8)."""
+        self.turns = Turns(host)
         self._connect = connect
         self._load_http = load_http
         self._http: asyncio.Future[HttpSide] | None = None
@@ -304,6 +337,10 @@ class Listener:
         if self._tick_timer is None:
             self._tick_timer = self.host.at(self.host.now_ms() + TICK_MS, self._tick)
         return taken
+
+    def use_tls(self, tls: ssl.SSLContext) -> None:
+        """Show this certificate to new connections."""
+        self._entrance.tls = tls
 
     def stop_accepting(self) -> None:
         self._entrance.close()
@@ -387,6 +424,7 @@ class Listener:
         self._wires_in_http -= not wire.owns_socket
         self._waiting.pop(wire, None)
         self._held.pop(wire, None)
+        self.turns.forget(wire)
         reason = {"reason": str(problem)} if problem else {}
         log.info("connection closed", extra=wire.named() | reason)
         if not self._wires:

@@ -1,8 +1,8 @@
 """Log lines for people and for machines, with the same fields: connection, link, peer.
 
 A line of a module names what it is about by `extra={"connection": ..., "link": ...}`; both formats
-write every such field. Logs go to standard error: standard output is for the connection string and
-the `ready` line, which scripts read.
+write every such field. Logs go to standard error or to a file: standard output is for the
+connection string and the `ready` line, which scripts read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import logging
 import sys
 import time
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -65,9 +67,34 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def set_up(level: str, style: str) -> None:
-    """Send all logs of this process to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
+class LogFile(logging.FileHandler):
+    """A file that is opened anew when it has been moved away (SIGHUP, as `logrotate` sends it)."""
+
+    def reopen(self) -> None:
+        try:
+            fresh = self._open()
+        except OSError as error:
+            log.error(
+                "the log goes on in the old file: %s cannot be opened: %s",
+                self.baseFilename,
+                error.strerror,
+            )
+            return
+        old = self.setStream(fresh)
+        if old is not None:
+            old.close()
+
+
+def reopen() -> None:
+    """Open log files anew."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogFile):
+            handler.reopen()
+
+
+def set_up(level: str, style: str, file: str | None = None) -> None:
+    """Send all logs of this process to a file, or to standard error. Raises `OSError`."""
+    handler = logging.StreamHandler(sys.stderr) if file is None else LogFile(file, encoding="utf-8")
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

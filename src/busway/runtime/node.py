@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
+import socket
+import sqlite3
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,10 +22,11 @@ from busway.config import ConfigError, Configuration
 from busway.gateway.exchange import Exchange
 from busway.gateway.namespaces import Namespaces
 from busway.gateway.router import Owner
-from busway.model.entities import ROOT_RULE_NAME
+from busway.model.entities import DEFAULT_NAMESPACE, ROOT_RULE_NAME
 from busway.model.errors import BusError
 from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
 from busway.runtime.data_folder import DataFolder, StartError
+from busway.runtime.disk_reserve import DiskReserve
 from busway.runtime.host import Host
 from busway.runtime.journal_readers import JournalReaders
 from busway.runtime.listener import Listener, ListenerLimits
@@ -33,8 +35,11 @@ from busway.runtime.stores import NodeStore, open_stores, until_serving
 from busway.runtime.tenants import Tenants
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from busway.http.server import HttpServer
     from busway.http.services import Services
+    from busway.runtime.certificate_reload import CertificateReload
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +49,8 @@ LAST_COMMITS_S = 10.0
 GOODBYE_S = 2.0
 
 EVERYWHERE = ("0.0.0.0", "::", "127.0.0.1", "::1")
+FIXED_PORTS = (5671, 443)
+"""Dialled for messages and for administration by clients that ignore the port of a string."""
 """Addresses under which this machine is best called `localhost` in a connection string."""
 
 
@@ -61,6 +68,7 @@ class Node:
         self._tenants: Tenants | None = None
         self.namespaces: Namespaces | None = None
         self._listener: Listener | None = None
+        self._certificates: CertificateReload | None = None
         self.journals: JournalReaders | None = None
         """How the journals of its stores are read, once it has started."""
 
@@ -84,15 +92,34 @@ class Node:
 
     @property
     def tls_connection_strings(self) -> dict[str, str]:
-        machine = "localhost" if self.settings.host in EVERYWHERE else self.settings.host
         tenants = self._tenants
         if tenants is None:
             return {}
         return {
-            name: f"Endpoint=sb://{tenants.host_of(name, machine)}:{self.port};"
+            name: f"Endpoint=sb://{tenants.host_of(name, self._host_name)}:{self.port};"
             f"SharedAccessKeyName={ROOT_RULE_NAME};SharedAccessKey={key};"
             for name, key in tenants.keys.items()
         }
+
+    @property
+    def _host_name(self) -> str:
+        """Under which clients reach the default namespace."""
+        return "localhost" if self.settings.host in EVERYWHERE else self.settings.host
+
+    @property
+    def fixed_ports_connection_string(self) -> str | None:
+        """For clients that dial `FIXED_PORTS`; Microsoft.Azure.ServiceBus, the older library for
+        .NET, also takes no host without a dot. None where they would not find us."""
+        host = self.settings.host
+        address = "127.0.0.1" if host in EVERYWHERE else host
+        if not self.has_tls or self._tenants is None or FIXED_PORTS[0] not in self.ports.opened:
+            return None
+        if "." not in address:
+            return None
+        key = self._tenants.keys[DEFAULT_NAMESPACE]
+        return (
+            f"Endpoint=sb://{address};SharedAccessKeyName={ROOT_RULE_NAME};SharedAccessKey={key};"
+        )
 
     # --- up ----------------------------------------------------------------------------------
 
@@ -102,7 +129,9 @@ class Node:
         if not settings.memory:
             self._folder = DataFolder(settings.data)
             self._folder.take()
-        tls = self._tls()
+            DiskReserve(settings.data).prepare()
+        self._certificates = self._certificate_reload()
+        tls = None if self._certificates is None else self._certificates.load()
         host = Host(asyncio.get_running_loop())
         try:
             catalogs = Catalogs.open(
@@ -124,9 +153,17 @@ class Node:
                 host,
                 exchange,
                 self._configuration.journal,
+                accept_clock=settings.accept_clock,
             )
         except (CatalogError, BusError) as error:
             raise StartError(str(error)) from error
+        except sqlite3.Error as error:
+            # Stores say themselves what is wrong with them, so this is the catalog.
+            assert self._folder is not None
+            raise StartError(
+                f"The catalog {self._folder.catalog} cannot be read: {error}. Put back a backup of "
+                "the data folder with 'busway restore'."
+            ) from error
         await until_serving(self.stores, FIRST_SERVING_S)
         if not any(store.broker.available for store in self.stores):
             problem = next((store.problem for store in self.stores if store.problem), "too slow")
@@ -141,8 +178,10 @@ class Node:
             {store.store_id: store.journals for store in self.stores if store.store_id},
             commits=lambda: sum(store.broker.commit_times.done for store in self.stores),
         )
-        self.namespaces = namespaces = Namespaces(host, catalogs, owners, hosts=tenants.hosts)
-        sockets_max = CONNECTIONS_PER_NAMESPACE_MAX * len(namespaces.gateways()) + 100
+        self.namespaces = namespaces = Namespaces(
+            host, catalogs, owners, hosts=tenants.hosts, machine=self._machine()
+        )
+        sockets_max = (CONNECTIONS_PER_NAMESPACE_MAX + 600) * len(namespaces.gateways())
         self._listener = listener = Listener(
             host,
             lambda peer, on_output: namespaces.connect(
@@ -154,26 +193,48 @@ class Node:
             load_http=lambda: self._load_http(host, namespaces, listener),
         )
         self.has_tls = tls is not None
+        if self._certificates is not None:
+            self._certificates.use = listener.use_tls
+            self._certificates.start()
         self.ports = await open_ports(listener, self._configuration, has_tls=self.has_tls)
+        if self._folder is not None:
+            self._folder.note_served(tenants.served_at(self._host_name, self.port, self.has_tls))
 
-    def _tls(self) -> ssl.SSLContext | None:
+    def _machine(self) -> list[str]:
+        """Names of this machine that clients may use for it, beside `localhost`."""
+        named = [socket.gethostname()]
+        return named if self.settings.host in EVERYWHERE else [*named, self.settings.host]
+
+    def _certificate_reload(self) -> CertificateReload | None:
+        """None without TLS."""
         settings = self.settings
-        certificate, key = settings.tls_cert, settings.tls_key
-        if not settings.tls and certificate is None:
+        if not settings.tls and settings.tls_cert is None:
             return None
-        from busway.runtime.tls import own_certificate, server_context
+        from busway.runtime.certificate_reload import CertificateReload
 
-        if settings.tls:
-            assert self._folder is not None
-            names = []
-            if settings.host not in EVERYWHERE:
-                names.append(settings.host)
-            for each in self._configuration.namespaces[1:]:
-                names += [f"{each.name}.localhost", *each.hosts]
-            certificate, key = own_certificate(self._folder.tls, names)
-        assert certificate is not None
-        assert key is not None
-        return server_context(certificate, key)
+        return CertificateReload(self._certificate_files)
+
+    def _certificate_files(self) -> tuple[Path, Path]:
+        """Raises `StartError`."""
+        settings = self.settings
+        if not settings.tls:
+            assert settings.tls_cert is not None
+            assert settings.tls_key is not None
+            return settings.tls_cert, settings.tls_key
+        from busway.runtime.tls import own_certificate
+
+        assert self._folder is not None
+        names = list(settings.hosts)
+        if settings.host not in EVERYWHERE:
+            names.append(settings.host)
+        for each in self._configuration.namespaces[1:]:
+            names += [f"{each.name}.localhost", *each.hosts]
+        return own_certificate(self._folder.tls, names, again=self._listener is not None)
+
+    async def reload(self) -> None:
+        """Read again what may have been replaced meanwhile: the certificate."""
+        if self._certificates is not None:
+            await self._certificates.reload()
 
     async def _load_http(
         self, host: Host, namespaces: Namespaces, listener: Listener
@@ -209,6 +270,8 @@ class Node:
     async def stop(self) -> None:
         """Commit and answer what was taken, say goodbye, close the stores."""
         listener = self._listener
+        if self._certificates is not None:
+            self._certificates.stop()
         if listener is not None:
             listener.stop_accepting()
             listener.stop_reading()

@@ -3,12 +3,15 @@
 All of them take the same (D-32); the others are where clients look that cannot be told of the first
 one. A port that somebody asked for must be had. One that nobody asked for is left to whoever has it
 already, and with `--port 0`, which is for many brokers on one machine, none of these is opened.
+Most users may not listen on 443, so nothing is made of it when that is refused.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import sys
 from dataclasses import dataclass
 
 from busway.config import Configuration
@@ -24,6 +27,12 @@ class Ports:
     http: int | None = None
     """None: no port of its own."""
     tls: int | None = None
+    https: int | None = None
+
+    @property
+    def opened(self) -> list[int]:
+        every = (self.main, self.http, self.tls, self.https)
+        return [port for port in every if port is not None]
 
 
 async def open_ports(listener: Listener, configuration: Configuration, *, has_tls: bool) -> Ports:
@@ -43,13 +52,15 @@ async def open_ports(listener: Listener, configuration: Configuration, *, has_tl
         except StartError as error:
             if name in configuration.chosen:
                 raise
-            log.warning("%s Going on without: port %d takes the same.", error, main)
+            level = logging.DEBUG if name == "https_port" else logging.WARNING
+            log.log(level, "%s Going on without: port %d takes the same.", error, main)
             return None
         return opened[-1]
 
     http = await also("http_port", settings.http_port)
     tls = await also("tls_port", settings.tls_port if has_tls else None)
-    return Ports(main=main, http=http, tls=tls)
+    https = await also("https_port", settings.https_port if has_tls else None)
+    return Ports(main=main, http=http, tls=tls, https=https)
 
 
 async def _must_open(listener: Listener, address: str, port: int, flag: str) -> int:
@@ -58,8 +69,20 @@ async def _must_open(listener: Listener, address: str, port: int, flag: str) -> 
     except (OSError, OverflowError) as error:
         raise StartError(
             f"Port {port} of {address} cannot be listened on: {reason_of(error)}. "
+            f"{_how_to_allow(port, error)}"
             f"Choose another one with {flag}; 0 takes any that is free."
         ) from error
+
+
+def _how_to_allow(port: int, error: Exception) -> str:
+    """Linux keeps the low ports for root, unless it is told otherwise for a program or for all."""
+    if getattr(error, "errno", None) != errno.EACCES or sys.platform != "linux":
+        return ""
+    return (
+        f"Allow it to this Python with 'sudo setcap cap_net_bind_service=+ep "
+        f"{os.path.realpath(sys.executable)}', or to everybody with "
+        f"'sudo sysctl net.ipv4.ip_unprivileged_port_start={port}'. "
+    )
 
 
 def reason_of(error: Exception) -> str:

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from busway import __version__
 from busway.amqp import codec
 from busway.config import Configuration
+from busway.runtime import logs
 from busway.runtime.data_folder import StartError
-from busway.runtime.node import Node
+from busway.runtime.node import FIXED_PORTS, Node
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def run(configuration: Configuration) -> int:
 async def serve(configuration: Configuration) -> int:
     node = Node(configuration)
     stop = asyncio.Event()
-    watch_signals(stop)
+    watch_signals(stop, Reloading(node).again)
     log.info("busway %s starts: codec %s, loop %s", __version__, codec.IMPLEMENTATION, loop_name())
     try:
         await node.start()
@@ -55,23 +56,58 @@ async def serve(configuration: Configuration) -> int:
 def announce(node: Node) -> None:
     """For scripts as well: the connection string first, and a last line that begins with `ready`.
 
-    With TLS, between them, the one for clients that are to use it; then those of other namespaces.
+    With TLS, between them, the one for clients that are to use it, and one for clients that dial
+    fixed ports and want a host with a dot; then those of other namespaces.
+    They have keys in them. Where nobody looks on and nobody has asked for them, standard output is
+    likely to be kept as a log, and a sentence says how to get them.
     """
-    first, *others = node.connection_strings.items()
-    print(first[1])
-    if node.has_tls:
-        print(node.tls_connection_strings[first[0]])
-    for name, text in others:
-        print(f"namespace {name}: {text}")
-    also = [str(port) for port in (node.ports.http, node.ports.tls) if port is not None]
+    settings = node.settings
+    if settings.print_connection_string or sys.stdout.isatty():
+        first, *others = node.connection_strings.items()
+        print(first[1])
+        if node.has_tls:
+            print(node.tls_connection_strings[first[0]])
+            if fixed := node.fixed_ports_connection_string:
+                dialled = [str(port) for port in FIXED_PORTS if port in node.ports.opened]
+                print(f"for clients that dial {in_words(dialled)}: {fixed}")
+        for name, text in others:
+            print(f"namespace {name}: {text}")
+    elif settings.memory:
+        print("connection string: not shown, it has a key; --print-connection-string shows it")
+    else:
+        print(
+            "connection string: not shown, it has a key; "
+            f"'busway connection-string {settings.data}' shows it"
+        )
+    also = [str(port) for port in node.ports.opened if port != node.port]
     print(
         f"ready on {node.settings.host}:{node.port}"
-        + (f", also on {' and '.join(also)}" if also else ""),
+        + (f", also on {in_words(also)}" if also else ""),
         flush=True,
     )
 
 
-def watch_signals(stop: asyncio.Event) -> None:
+def in_words(names: list[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+class Reloading:
+    """What SIGHUP asks for: log files and certificates are read anew, and everybody stays."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def again(self) -> None:
+        logs.reopen()
+        log.info("SIGHUP: log files and certificates are opened anew")
+        task = asyncio.create_task(self._node.reload())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+
+def watch_signals(stop: asyncio.Event, reload: Callable[[], None]) -> None:
     def told() -> None:
         if stop.is_set():
             log.warning("ending at once")
@@ -82,6 +118,7 @@ def watch_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, told)
+    loop.add_signal_handler(signal.SIGHUP, reload)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -309,6 +309,9 @@ class Entrance:
             self.loop.add_reader(door, self._accept, door)
 
     def _take_in(self, accepted: socket.socket, address: str) -> None:
+        if self._is_full() and self._arrivals:
+            # Who has said nothing yet goes first: it must not keep out who has a token to show.
+            self._drop(next(iter(self._arrivals)))
         if self._is_full():
             log.warning("connection cut off: too many of them", extra={"peer": address})
             accepted.close()

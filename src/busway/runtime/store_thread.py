@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -49,6 +50,8 @@ class StoreThread:
         self._on_opened = on_opened
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._outcomes: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._began_ns = 0
+        """When the call began that the thread is at; 0 if it is at none."""
         self._wake_up_sent = False
         self._stopping = False
         self._stopped: asyncio.Future[None] = loop.create_future()
@@ -64,6 +67,10 @@ class StoreThread:
             return
         self._jobs.put((operation, done))
 
+    def busy_ms(self) -> int:
+        began_ns = self._began_ns
+        return (time.monotonic_ns() - began_ns) // 1_000_000 if began_ns else 0
+
     async def stop(self) -> None:
         """Finish what was called for, close the store, end the thread."""
         if not self._stopping:
@@ -77,7 +84,9 @@ class StoreThread:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             operation, done = job
+            self._began_ns = time.monotonic_ns()
             self._outcomes.append((done, self._outcome_of(operation)))
+            self._began_ns = 0
             # Appended first, looked at second; `_hand_over` clears first and takes second. So no
             # outcome is left behind, and needless wake-ups are rare.
             if not self._wake_up_sent:

@@ -2,7 +2,8 @@
 
 This file owns how stores are found at start (D-14): which files there must be, which may be made,
 and what becomes of one that is missing or not the one that the catalog expects. Such a store is
-*ill*: its broker keeps trying, and serves once the right store is back.
+*ill*: its broker keeps trying, and serves once the right store is back. A store whose time is far
+ahead of the clock is not opened at all: broker time would follow it, and never come back (D-25).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,16 +20,34 @@ from busway.broker.broker import Broker
 from busway.broker.seams import Exchange
 from busway.cluster.catalog import Change
 from busway.cluster.catalogs import Catalogs
+from busway.cluster.strangers import refusal, strangers_in
+from busway.model.durations import DAY_MS, HOUR_MS
 from busway.model.errors import BusError
 from busway.model.journal import JournalLimits
-from busway.runtime.data_folder import DataFolder
+from busway.runtime.data_folder import DataFolder, StartError
+from busway.runtime.disk_reserve import DiskReserve
 from busway.runtime.host import Host
 from busway.runtime.journal_readers import Source
 from busway.runtime.store_thread import StoreThread
-from busway.store.base import MessagingStore, Opened, StoreError, StoreUnavailable
+from busway.store.ailments import Ailment
+from busway.store.base import (
+    MessagingStore,
+    Opened,
+    StoreError,
+    StoreUnavailable,
+    SubQueueRecord,
+)
 from busway.store.faults import FaultyStore
 
 log = logging.getLogger(__name__)
+
+AHEAD_MAX_MS = 4 * HOUR_MS
+"""How far the time of a store may be ahead of the clock. A clock that was a little fast, or that
+was set right by hand, is followed in silence; a wrong date is not."""
+
+
+class StoreAhead(StoreUnavailable):
+    """The store was last written at a time that the machine's clock will not reach for hours."""
 
 
 @dataclass(slots=True)
@@ -44,10 +64,14 @@ class NodeStore:
     """Set when it serves for the first time."""
     problem: str | None = None
     """Why it could not be used at start."""
+    ahead: bool = False
+    """That is because its time is far ahead of the clock."""
     purging: set[int] = field(default_factory=set)
     """Deleted entities that it is forgetting."""
     path: Path | None = None
     """Its file; None for a store in memory."""
+    held: Sequence[SubQueueRecord] = ()
+    """What it held when it was opened to learn who it is."""
 
     @property
     def name(self) -> str:
@@ -67,8 +91,9 @@ class NodeStore:
 class ExpectedStore:
     """A store that opens only if it is the one that the catalog expects (D-14)."""
 
-    def __init__(self, inner: MessagingStore) -> None:
+    def __init__(self, inner: MessagingStore, host: Host) -> None:
         self._inner = inner
+        self._host = host
         self.expected_id: str | None = None
         self.commit = inner.commit
         self.read_page = inner.read_page
@@ -79,6 +104,7 @@ class ExpectedStore:
         self.read_journal_sizes = inner.read_journal_sizes
         self.journal_handle = inner.journal_handle
         self.find_duplicates = inner.find_duplicates
+        self.recount = inner.recount
         self.free_bytes = inner.free_bytes
         self.close = inner.close
 
@@ -86,8 +112,29 @@ class ExpectedStore:
         opened = self._inner.open()
         if self.expected_id is not None and opened.store_id != self.expected_id:
             self._inner.close()
-            raise StoreUnavailable(f"it is store {opened.store_id}, not {self.expected_id}")
+            raise StoreUnavailable(
+                f"it is store {opened.store_id}, not {self.expected_id}", Ailment.FOREIGN
+            )
+        # In a node that has served for long, broker time is what counts: the clock may have been
+        # set back meanwhile, and this store may be one of those that were written since.
+        ahead_ms = opened.time_ms - max(self._host.clock_ms(), self._host.now_ms())
+        if ahead_ms > AHEAD_MAX_MS:
+            self._inner.close()
+            raise StoreAhead(
+                f"it was last written at {_date(opened.time_ms)}, which is "
+                f"{in_words(ahead_ms)} ahead of this machine's clock"
+            )
         return opened
+
+
+def _date(time_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(time_ms / 1000))
+
+
+def in_words(duration_ms: int) -> str:
+    """Days where there are some, else hours."""
+    hours = round(duration_ms / HOUR_MS)
+    return f"{hours} hours" if hours < 48 else f"{round(duration_ms / DAY_MS)} days"
 
 
 async def open_stores(
@@ -97,19 +144,26 @@ async def open_stores(
     host: Host,
     exchange: Exchange,
     journal_limits: JournalLimits | None = None,
+    *,
+    accept_clock: bool = False,
 ) -> list[NodeStore]:
     """The stores of this node, registered in the catalog, with their brokers started.
 
-    A folder that has more stores than `wanted` keeps them. In memory if there is no folder.
+    A folder that has more stores than `wanted` keeps them. In memory if there is no folder. With
+    `accept_clock`, stores that are ahead of the clock are set back to it. Raises `StartError`.
     """
     count = wanted
     while catalogs.stores.expected(count) is not None:
         count += 1
+    if accept_clock and folder is not None:
+        _set_back([folder.store(position) for position in range(count)], host.clock_ms())
     stores = [_around(position, folder, catalogs, host, exchange) for position in range(count)]
     if journal_limits is not None:
         for store in stores:
             store.broker.journal_limits = journal_limits
     found = await asyncio.gather(*(_id_of(store) for store in stores))
+    _refuse_wrong_clock(stores)
+    _refuse_strangers(stores, folder, catalogs)
     for store, standing in zip(stores, catalogs.stores.register(found), strict=True):
         store.identity.expected_id = standing.store_id
         if standing.problem is not None:
@@ -118,6 +172,35 @@ async def open_stores(
         if standing.store_id is not None:
             _start(store, catalogs)
     return stores
+
+
+def _refuse_strangers(
+    stores: list[NodeStore], folder: DataFolder | None, catalogs: Catalogs
+) -> None:
+    strangers = strangers_in({each.name: each.held for each in stores}, catalogs.incarnations())
+    if strangers:
+        raise StartError(refusal(strangers, None if folder is None else folder.catalog))
+
+
+def _refuse_wrong_clock(stores: list[NodeStore]) -> None:
+    ahead = [f"{each.name}: {each.problem}" for each in stores if each.ahead]
+    if ahead:
+        raise StartError(
+            f"The clock cannot be right, or was wrong before. {'; '.join(ahead)}. If the clock is "
+            "wrong, set it. If it is right, start once with --accept-clock: the stores are set "
+            "back to it, and messages that came while it was wrong expire that much later."
+        )
+
+
+def _set_back(paths: list[Path], clock_ms: int) -> None:
+    from busway.store.sqlite_time import set_back
+
+    for path in paths:
+        try:
+            if path.exists() and set_back(path, clock_ms):
+                log.warning("%s was ahead of the clock and has been set back to it", path)
+        except StoreUnavailable as error:
+            raise StartError(f"--accept-clock: {error}") from error
 
 
 async def until_serving(stores: list[NodeStore], wait_s: float) -> None:
@@ -133,7 +216,7 @@ async def until_serving(stores: list[NodeStore], wait_s: float) -> None:
 def _around(
     position: int, folder: DataFolder | None, catalogs: Catalogs, host: Host, exchange: Exchange
 ) -> NodeStore:
-    identity = ExpectedStore(_store(position, folder, catalogs))
+    identity = ExpectedStore(_store(position, folder, catalogs), host)
     faults = FaultyStore(identity, pause=time.sleep)
     thread = StoreThread(
         faults, host.loop, f"store-{position}", lambda opened: host.not_before(opened.time_ms)
@@ -151,7 +234,7 @@ def _store(position: int, folder: DataFolder | None, catalogs: Catalogs) -> Mess
     from busway.store.sqlite import SqliteStore
 
     is_new = catalogs.stores.expected(position) is None
-    return SqliteStore(folder.store(position), create=is_new)
+    return SqliteStore(folder.store(position), create=is_new, room=DiskReserve(folder.path))
 
 
 async def _id_of(store: NodeStore) -> str | None:
@@ -161,7 +244,9 @@ async def _id_of(store: NodeStore) -> str | None:
     outcome = await opened
     if isinstance(outcome, StoreError):
         store.problem = str(outcome)
+        store.ahead = isinstance(outcome, StoreAhead)
         return None
+    store.held = outcome.sub_queues
     return outcome.store_id
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from busway.cluster import declared
 from busway.cluster.catalogs import Catalogs
 from busway.cluster.namespace_access import KeepKeys
+from busway.cluster.served_at import ServedAt
 from busway.config.namespaces import DeclaredNamespace
 from busway.model.access import fresh_key
 from busway.model.entities import DEFAULT_NAMESPACE, ROOT_RULE_NAME
@@ -64,6 +65,12 @@ class Tenants:
     def hosts(self) -> dict[str, str]:
         """The namespaces that listed host names mean."""
         return {host: each.name for each in self._declared.values() for host in each.hosts}
+
+    def served_at(self, machine: str, port: int, tls: bool) -> ServedAt:
+        names = [catalog.namespace.name for catalog in self._catalogs]
+        given = [name for name in names if getattr(self._declared.get(name_key(name)), "key", None)]
+        hosts = {name: self.host_of(name, machine) for name in names}
+        return ServedAt(port, tls, hosts, tuple(given))
 
     def host_of(self, name: str, machine: str) -> str:
         """How clients reach a namespace, if they reach the default one as `machine`."""

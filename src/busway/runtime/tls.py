@@ -61,8 +61,9 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def own_certificate(folder: Path, names: list[str]) -> tuple[Path, Path]:
-    """`--tls`: the certificate in the data folder, made or renewed where there is a need.
+def own_certificate(folder: Path, names: list[str], *, again: bool = False) -> tuple[Path, Path]:
+    """`--tls`: the certificate in the data folder, made or renewed where there is a need; `again`,
+    without a word where there is none.
 
     It is for the machine's own name as well, if that can be in a certificate. Raises `StartError`.
     """
@@ -79,5 +80,6 @@ def own_certificate(folder: Path, names: list[str]) -> tuple[Path, Path]:
             log.info("a certificate was made in %s", folder)
     except CertificateError as error:
         raise StartError(f"--tls: {error}") from error
-    log.info("clients trust it with %s", trust.variables(files.authority.resolve()))
+    if not again:
+        log.info("clients trust it with %s", trust.variables(files.authority.resolve()))
     return files.server, files.server_key

@@ -16,6 +16,8 @@ from busway.sim.amqp_features_simulation import AmqpFeaturesSimulation
 from busway.sim.amqp_simulation import AmqpSimulation
 from busway.sim.bugs import BUGS
 from busway.sim.features_simulation import FeaturesSimulation
+from busway.sim.link_bugs import LINK_BUGS, planted
+from busway.sim.links_simulation import LinksSimulation
 from busway.sim.simulation import STEPS, Result, Simulation
 
 
@@ -28,6 +30,8 @@ class Clients(StrEnum):
     """As direct ones, with sessions, schedules, duplicates, forwarding, transactions, topics."""
     AMQP_FEATURES = "amqp-features"
     """All of that over connections, and quotas."""
+    LINKS = "links"
+    """All of that again, on links, sessions and connections that come and go."""
     ALL = "all"
 
 
@@ -36,7 +40,10 @@ SIMULATIONS: dict[Clients, type[Simulation]] = {
     Clients.AMQP: AmqpSimulation,
     Clients.FEATURES: FeaturesSimulation,
     Clients.AMQP_FEATURES: AmqpFeaturesSimulation,
+    Clients.LINKS: LinksSimulation,
 }
+
+ALL_BUGS = (*BUGS, *LINK_BUGS)
 
 app = typer.Typer(add_completion=False)
 
@@ -49,11 +56,11 @@ def main(
     clients: Annotated[Clients, typer.Option(help="How clients reach brokers.")] = Clients.ALL,
     steps: Annotated[int, typer.Option(help="How much the clients of a seed do.")] = STEPS,
     verbose: Annotated[bool, typer.Option(help="Print every event.")] = False,
-    bug: Annotated[str | None, typer.Option(help=f"Put in a bug: {', '.join(BUGS)}.")] = None,
+    bug: Annotated[str | None, typer.Option(help=f"Put in a bug: {', '.join(ALL_BUGS)}.")] = None,
 ) -> None:
     """Simulate brokers, stores and clients in virtual time, with faults; check every promise."""
-    if bug is not None and bug not in BUGS:
-        typer.echo(f"There is no bug '{bug}'; there are: {', '.join(BUGS)}.", err=True)
+    if bug is not None and bug not in ALL_BUGS:
+        typer.echo(f"There is no bug '{bug}'; there are: {', '.join(ALL_BUGS)}.", err=True)
         raise typer.Exit(2)
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     ways = list(SIMULATIONS) if clients is Clients.ALL else [clients]
@@ -73,10 +80,11 @@ def main(
 
 
 def _run(seed: int, way: Clients, steps: int, verbose: bool, bug: str | None) -> Result:
-    make_broker = Broker if bug is None else BUGS[bug]
+    make_broker = BUGS.get(bug or "", Broker)
     tell = print if verbose else None
     try:
-        return SIMULATIONS[way](seed, steps=steps, make_broker=make_broker, tell=tell).run()
+        with planted(bug):
+            return SIMULATIONS[way](seed, steps=steps, make_broker=make_broker, tell=tell).run()
     except Exception as error:
         if not isinstance(error, AssertionError) or not str(error):
             traceback.print_exception(error)

@@ -139,7 +139,7 @@ class AmqpFeaturesSimulation(FeaturesSimulation):
         random = self.random
         if len(self._links) < RECEIVERS_MAX and random.randrange(2):
             holder, kind = random.choice(self._holders), self._some_kind()
-            if _takes_links(holder, kind):
+            if takes_links(holder, kind):
                 # What is removed for a link is gone before its client knows: not to be judged.
                 delete = holder is not self._small and random.randrange(4) == 0
                 client = random.choice(self._clients)
@@ -237,14 +237,14 @@ class AmqpFeaturesSimulation(FeaturesSimulation):
                 # What is deferred is fetched without links, and so is what no link may have.
                 direct = DirectReceiver(self, name, holder, kind, habits.DRAINING, delete=False)
                 self._receivers.append(direct)
-                if kind is not SubQueueKind.TRANSFER_DEAD_LETTER and _takes_links(holder, kind):
+                if kind is not SubQueueKind.TRANSFER_DEAD_LETTER and takes_links(holder, kind):
                     link = client.receive(holder, kind, habits.DRAINING, delete=False)
                     link.keeps_credit = CREDIT_OF_DRAINS
                 else:
                     direct.add_credit(1_000_000)
 
 
-def _takes_links(holder: Holder, kind: SubQueueKind) -> bool:
+def takes_links(holder: Holder, kind: SubQueueKind) -> bool:
     """FWD-1, DLQ-4: where messages are forwarded from, nobody receives; and SES-2."""
     if kind is SubQueueKind.MAIN:
         return holder.forward_to is None and not holder.requires_session

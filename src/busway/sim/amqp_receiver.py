@@ -41,6 +41,7 @@ from busway.sim.habits import Habits
 from busway.sim.history import (
     Answer,
     Delivered,
+    DeliveriesUnseen,
     Holder,
     RemovalUnknown,
     Renewed,
@@ -138,8 +139,8 @@ class AmqpReceiver:
         self._attach(None, None)
 
     def _attach(self, filters: dict[Any, Any] | None, properties: dict[Any, Any] | None) -> None:
-        session = self._client.session
-        if session is None or self.closed:
+        session = None if self.closed else self._session_of_link()
+        if session is None:
             return
         self._lives += 1
         dead = self.kind is SubQueueKind.DEAD_LETTER
@@ -154,6 +155,10 @@ class AmqpReceiver:
             properties=properties,
         )
         self._link.context = self
+
+    def _session_of_link(self) -> Session | None:
+        """The AMQP session that its next link is in; None while there is no connection."""
+        return self._client.session
 
     def detach(self) -> None:
         self.closed = True
@@ -170,12 +175,20 @@ class AmqpReceiver:
             self._setting.history.record(SettleEnded(settlement, Answer.UNKNOWN))
 
     def _credit_lost(self) -> None:
-        """What was being removed for the link may be lost with it: at most its credit (D-6)."""
-        if self.delete and self._last_credit:
-            self._setting.history.record(
-                RemovalUnknown(self.queue.incarnation, (), self._last_credit)
-            )
-        self._last_credit = 0
+        """What was being removed for the link may be lost with it, and what was on its way locked
+        until that runs out: at most its credit (D-6, D-22)."""
+        count, self._last_credit = self._under_way_max(), 0
+        if not count:
+            return
+        incarnation = self.queue.incarnation
+        if self.delete:
+            self._setting.history.record(RemovalUnknown(incarnation, (), count))
+        else:
+            self._setting.history.record(DeliveriesUnseen(incarnation, count))
+
+    def _under_way_max(self) -> int:
+        """So many deliveries may be on their way to it."""
+        return self._last_credit
 
     # Credit.
 
@@ -213,6 +226,7 @@ class AmqpReceiver:
             self.set_credit(self.keeps_credit)
         token = None if event.settled else event.tag
         if token is not None and self._ran_out_on_the_way(message):
+            self._setting.history.record(DeliveriesUnseen(self.queue.incarnation, 1))
             return
         key = self._record(message, token, deferred=False)
         if token is not None:
@@ -308,6 +322,11 @@ class AmqpReceiver:
         """Whether it is still on a link of this client."""
         link = held.link
         return link is not None and link is self._link and link.is_attached
+
+    def decide_again(self, held: HeldDelivery) -> None:
+        """A transaction was rolled back, and what it would have settled is locked still (TXN-2)."""
+        if self.can_settle(held):
+            self._decide_later(held)
 
     def settle_in(self, transaction_id: bytes, held: HeldDelivery, outcome: Outcome) -> None:
         """What was said to be settled by whoever has the transaction."""

@@ -14,11 +14,11 @@ from busway.amqp.link import Link
 from busway.amqp.types import Symbol, UInt
 from busway.gateway.session_receiver import (
     LOCKED_UNTIL,
-    SESSION_FILTER,
     TICKS_AT_1970,
     TICKS_PER_MS,
     TIMEOUT_PROPERTY,
 )
+from busway.gateway.source_filters import SESSION_FILTER
 from busway.model.partitioning import partition_of_key
 from busway.sim.amqp_answers import OK, answer_of_status
 from busway.sim.amqp_receiver import AmqpReceiver, HeldDelivery, ReceivingClient

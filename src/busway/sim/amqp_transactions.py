@@ -233,6 +233,10 @@ class AmqpTransactor:
             record(SendEnded(send, answer))
         for settle in filled.settles:
             record(SettleEnded(settle.number, answer))
-            if answer is Answer.DONE and filled.receiver is not None:
+            if filled.receiver is None:
+                continue
+            if answer is Answer.DONE:
                 filled.receiver.was_settled(settle.held, settle.kind)
+            elif answer is Answer.REFUSED and self._random.randrange(2):
+                filled.receiver.decide_again(settle.held)
         record(TransactionEnded(filled.number, answer))

@@ -194,6 +194,7 @@ class _AllIn:
 
     def __init__(self, rules: TopicRules) -> None:
         self._rules = rules
+        self.subscription_count = rules.subscription_count
 
     def route(self, message: Message) -> list[Copy]:
         return [Copy(subscription) for subscription in self._rules._subscriptions]

@@ -31,14 +31,20 @@ class SimulatedDisk:
         self._scheduler = scheduler
         self._calls: deque[tuple[Callable[[MessagingStore], Any], Callable[[Any], None]]] = deque()
         self._running = False
+        self._since_ms = 0
         self._dead = False
         self._answer_ms = 0
 
     def call(
         self, operation: Callable[[MessagingStore], T], done: Callable[[T | StoreError], None]
     ) -> None:
+        if not self._calls:
+            self._since_ms = self._scheduler.now_ms()
         self._calls.append((operation, done))
         self._next()
+
+    def busy_ms(self) -> int:
+        return self._scheduler.now_ms() - self._since_ms if self._calls else 0
 
     def pause(self) -> None:
         self.paused = True
@@ -66,6 +72,7 @@ class SimulatedDisk:
             self._running = False
             return
         operation, done = self._calls.popleft()
+        self._since_ms = self._scheduler.now_ms()
         try:
             outcome = operation(self.store)
         except StoreError as error:

@@ -142,6 +142,14 @@ class RemovalUnknown:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveriesUnseen:
+    """A link or its lock ended; so many messages may have been locked for it and never seen."""
+
+    incarnation: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class PeekStarted:
     peek: int
     key: SubQueueKey
@@ -259,6 +267,7 @@ Event = (
     | SettleEnded
     | Renewed
     | RemovalUnknown
+    | DeliveriesUnseen
     | PeekStarted
     | Peeked
     | SessionAccepted

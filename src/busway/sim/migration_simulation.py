@@ -303,7 +303,7 @@ class MigrationSimulation:
             sub_queue = store.broker.stored_sub_queue(key)
             if sub_queue is None or sub_queue.sessions is None:
                 continue
-            for session_id in sub_queue.sessions.listed(-1):
+            for session_id in [each.session_id for each in sub_queue.sessions.listed(-1)]:
                 state = store.faults.inner.read_session_state(sub_queue.slot, session_id)
                 if state is not None:
                     states[session_id] = state

@@ -59,6 +59,7 @@ class Wire:
         self._up = Direction(scheduler, self._arrived_up)
         self._down = Direction(scheduler, self._arrived_down)
         self.is_cut = False
+        self._is_stalled = False
         client.on_output = lambda: scheduler.soon(self._pump_up)
 
     def join(self, server: GatewayConnection) -> None:
@@ -81,6 +82,19 @@ class Wire:
         self._on_events(events)
         self._on_lost()
 
+    def stall(self) -> None:
+        """The client reads nothing: the gateway's socket is full."""
+        if not self.is_cut and self._server is not None:
+            self._is_stalled = True
+            self._server.pause_output()
+
+    def go_on(self) -> None:
+        if self._is_stalled:
+            self._is_stalled = False
+            if not self.is_cut and self._server is not None:
+                self._server.resume_output()
+                self._pump_down()
+
     def tick(self, now_ms: int) -> None:
         if not self.is_cut and self._server is not None:
             self._on_events(self._client.tick(now_ms))
@@ -92,7 +106,7 @@ class Wire:
             self._up.write(data)
 
     def _pump_down(self) -> None:
-        if self._server is None or self.is_cut:
+        if self._server is None or self.is_cut or self._is_stalled:
             return
         data = self._server.take_output()
         if data:

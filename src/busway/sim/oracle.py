@@ -254,6 +254,7 @@ class Oracle:
             elif kind is SettlementKind.DEFER:
                 entry.state = DEFERRED
                 entry.expires_ms = None  # TTL-7
+                self._count_delivery(entry)
             else:
                 self._bury(entry)
 

@@ -31,6 +31,8 @@ class Scheduler:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.steps = 0
+        self.clock_error_ms = 0
+        """How far the machine's clock is from broker time; a test sets it."""
         self._now_ms = START_MS
         self._turn: deque[Callable[[], None]] = deque()
         self._events: list[tuple[int, int, SimulatedTimer]] = []
@@ -42,6 +44,9 @@ class Scheduler:
 
     def now_ms(self) -> int:
         return self._now_ms
+
+    def clock_ms(self) -> int:
+        return self._now_ms + self.clock_error_ms
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._turn.append(callback)

@@ -38,6 +38,9 @@ class MortalHost:
     def now_ms(self) -> int:
         return self._scheduler.now_ms()
 
+    def clock_ms(self) -> int:
+        return self._scheduler.clock_ms()
+
     def soon(self, callback: Callable[[], None]) -> None:
         self._scheduler.soon(lambda: callback() if self.alive else None)
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from busway.model.message import Message, MessageState
 from busway.model.names import SubQueueKind as SubQueueKind
+from busway.store.ailments import Ailment
 from busway.store.journal import (
     JournalHandle,
     JournalHead,
@@ -38,6 +39,15 @@ class StoreError(Exception):
 
 class StoreUnavailable(StoreError):
     """The store cannot be opened or read now. Nothing was changed."""
+
+    def __init__(self, text: str, ailment: Ailment | None = None) -> None:
+        super().__init__(text)
+        self.ailment = ailment
+        """What is wrong with its file, if that is why."""
+
+
+class DataDamaged(StoreError):
+    """What was asked for is damaged on the disk, and is not given out. The store goes on."""
 
 
 class CommitRefused(StoreError):
@@ -83,6 +93,9 @@ class SessionCount(NamedTuple):
     slot: int
     session_id: str
     active: int
+    name: str | None = None
+    """How the session is spelt, where that is not how it is kept (SES-13); of a session that is
+    known already it does not count."""
 
 
 class SessionState(NamedTuple):
@@ -92,6 +105,8 @@ class SessionState(NamedTuple):
     session_id: str
     state: bytes | None
     updated_ms: int
+    name: str | None = None
+    """As of a `SessionCount`."""
 
 
 class SessionRecord(NamedTuple):
@@ -102,6 +117,7 @@ class SessionRecord(NamedTuple):
     active: int
     updated_ms: int | None
     state_bytes: int
+    name: str | None = None
 
 
 class DuplicateMark(NamedTuple):
@@ -233,6 +249,8 @@ class Opened:
     transactions: Sequence[TransactionMark] = ()
     journal_heads: Sequence[tuple[int, JournalHead]] = ()
     holds: Sequence[JournalHold] = ()
+    quarantined: int = 0
+    """Damaged messages that were set aside, over all time."""
 
 
 class Expiring(NamedTuple):
@@ -248,6 +266,16 @@ class ExpiryPage:
     rows: Sequence[Expiring]
     next_expires_ms: int | None
     """When the first row after these expires; None if there is none."""
+
+
+class DiskRoom(Protocol):
+    """Room that is kept for when the disk is full (D-9)."""
+
+    def release(self) -> bool:
+        """Make it free; whether there was any left."""
+
+    def refill(self, free_bytes: int) -> None:
+        """Keep it again, if there is enough."""
 
 
 class MessagingStore(Protocol):
@@ -309,6 +337,10 @@ class MessagingStore(Protocol):
         self, slot: int, digests: Sequence[bytes], now_ms: int
     ) -> list[DuplicateMark]:
         """Those of these marks that are there and still count at `now_ms`, in the order asked."""
+
+    def recount(self, slot: int) -> None:
+        """The owner has found other messages than the counters say. Counts them anew, and raises
+        `StoreUnavailable`: the store must be opened again."""
 
     def free_bytes(self) -> int | None:
         """Room left on the disk, None where there is no such limit (D-9)."""

@@ -167,6 +167,10 @@ class FaultyStore:
         self._before_read()
         return self.inner.find_duplicates(slot, digests, now_ms)
 
+    def recount(self, slot: int) -> None:
+        self._before_read()
+        self.inner.recount(slot)
+
     def free_bytes(self) -> int | None:
         self._before_read()
         return self.inner.free_bytes()

@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from busway.store.ailments import Ailment, ailment_of
 from busway.store.base import StoreUnavailable
 
 
@@ -44,7 +45,7 @@ class ProcessLock:
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 raise StoreUnavailable(
-                    f"cannot open the lock file {self.path}: {error.strerror}"
+                    f"cannot open the lock file {self.path}: {error.strerror}", ailment_of(error)
                 ) from error
             try:
                 status = os.fstat(descriptor)
@@ -69,10 +70,13 @@ class ProcessLock:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             raise StoreUnavailable(
                 f"another process (pid {holder}) has this store open: it holds the lock on"
-                f" {self.path}. Stop it, or use another data directory."
+                f" {self.path}. Stop it, or use another data directory.",
+                Ailment.LOCKED,
             ) from None
         except OSError as error:
-            raise StoreUnavailable(f"cannot lock {self.path}: {error.strerror}") from error
+            raise StoreUnavailable(
+                f"cannot lock {self.path}: {error.strerror}", ailment_of(error)
+            ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 

@@ -242,13 +242,13 @@ class MemoryDisk:
     # --- sessions and marks ----------------------------------------------------------------------
 
     def _apply_sessions(self, batch: Batch, undo: list[Undo]) -> None:
-        for slot, session_id, active in batch.session_counts:
-            before = self._sub_queue(slot).sessions.get(session_id, NO_SESSION)
+        for slot, session_id, active, name in batch.session_counts:
+            before = self._sub_queue(slot).sessions.get(session_id, StoredSession(name=name))
             self._keep_session(slot, session_id, replace(before, active=active), undo)
-        for slot, session_id, state, updated_ms in batch.session_states:
-            before = self._sub_queue(slot).sessions.get(session_id, NO_SESSION)
+        for slot, session_id, state, updated_ms, name in batch.session_states:
+            before = self._sub_queue(slot).sessions.get(session_id, StoredSession(name=name))
             set_ms = None if state is None else updated_ms
-            after = StoredSession(before.active, state, set_ms)
+            after = StoredSession(before.active, state, set_ms, before.name)
             self._keep_session(slot, session_id, after, undo)
 
     def _keep_session(
@@ -453,6 +453,9 @@ class MemoryStore:
         self, slot: int, digests: Sequence[bytes], now_ms: int
     ) -> list[DuplicateMark]:
         return self._owned_disk().found_duplicates(slot, digests, now_ms)
+
+    def recount(self, slot: int) -> None:
+        raise AssertionError(f"the counters of slot {slot} lie")
 
     def free_bytes(self) -> int | None:
         self._owned_disk()

@@ -24,6 +24,7 @@ class StoredSession:
     state: bytes | None = None
     updated_ms: int | None = None
     """Of the state; None if there is none."""
+    name: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -130,7 +131,9 @@ class StoredSubQueue:
         in_order = sorted(self.sessions, key=lambda id_: (self._first_active(id_), id_))
         kept = [(id_, self.sessions[id_]) for id_ in in_order]
         return [
-            SessionRecord(slot, id_, each.active, each.updated_ms, len(each.state or b""))
+            SessionRecord(
+                slot, id_, each.active, each.updated_ms, len(each.state or b""), each.name
+            )
             for id_, each in kept
         ]
 

@@ -21,11 +21,10 @@ and unknown here, as is everything else that happens once the mark may have been
 from __future__ import annotations
 
 import sqlite3
+import struct
 
+from busway.store.ailments import PRIMARY_CODE_MASK
 from busway.store.base import CommitRefused
-
-PRIMARY_CODE_MASK = 0xFF
-"""The low byte of SQLite's extended error codes is the primary one."""
 
 HARMLESS = frozenset(
     {
@@ -44,7 +43,7 @@ HARMLESS = frozenset(
 
 def is_harmless(error: Exception) -> bool:
     """Whether the handle may go on after this error, once the transaction is rolled back."""
-    if isinstance(error, CommitRefused | ValueError | OverflowError):
+    if isinstance(error, CommitRefused | ValueError | OverflowError | struct.error):
         return True  # ours, or the driver's about a value that it could not bind
     return _primary_code(error) in HARMLESS
 

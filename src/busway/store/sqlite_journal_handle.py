@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from busway.store import sqlite_errors as errors
 from busway.store import sqlite_journal as journal
+from busway.store.ailments import ailment_of
 from busway.store.base import READ_BYTES_MAX, READ_ROWS_MAX, StoreUnavailable, SubQueueKey
 from busway.store.journal import (
     FIELDS,
@@ -88,7 +89,7 @@ class SqliteJournalHandle:
             self.close()
             text = errors.describe(error)
             raise StoreUnavailable(
-                f"the journals of store {self._path} cannot be read: {text}"
+                f"the journals of store {self._path} cannot be read: {text}", ailment_of(error)
             ) from error
         except BaseException:
             self.close()

@@ -7,7 +7,11 @@ transfer that was taken (D-27), a transaction that was carried out (D-28).
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
+from typing import Any
+from zlib import crc32
 
+from busway.store import checksums
 from busway.store import sqlite_schema as schema
 from busway.store.base import FORGET_ROWS, Batch
 
@@ -20,32 +24,58 @@ def write_sessions(connection: sqlite3.Connection, batch: Batch) -> None:
     one session the last counts."""
     ended: dict[tuple[int, str], None] = {}
     if batch.session_counts:
-        counts = {(slot, session_id): active for slot, session_id, active in batch.session_counts}
+        counts = {(each.slot, each.session_id): each for each in batch.session_counts}
         connection.executemany(
-            schema.COUNT_SESSION, [(*session, active) for session, active in counts.items()]
+            schema.COUNT_SESSION,
+            [
+                (*session, each.active, each.name, of_session(*session, each.active, None, 0))
+                for session, each in counts.items()
+            ],
         )
-        ended.update(dict.fromkeys(session for session, active in counts.items() if not active))
+        ended.update(dict.fromkeys(session for session, each in counts.items() if not each.active))
     if batch.session_states:
         states = {(each.slot, each.session_id): each for each in batch.session_states}
-        for session, (_, _, state, updated_ms) in states.items():
+        for session, (_, _, state, updated_ms, name) in states.items():
             if state is None:
-                connection.execute(schema.CLEAR_SESSION_UPDATED, session)
+                high = of_session(*session, 0, None, 0) & ~checksums.LOW_MASK
+                connection.execute(schema.CLEAR_SESSION_UPDATED, (high, *session))
                 connection.execute(schema.CLEAR_SESSION_STATE, session)
                 ended[session] = None
             else:
-                connection.execute(schema.SET_SESSION_UPDATED, (*session, updated_ms, len(state)))
-                connection.execute(schema.SET_SESSION_STATE, (*session, state))
+                size = len(state)
+                whole = of_session(*session, 0, updated_ms, size)
+                values = (*session, updated_ms, size, name, whole)
+                connection.execute(schema.SET_SESSION_UPDATED, values)
+                checksum = of_session_state(*session, state)
+                connection.execute(schema.SET_SESSION_STATE, (*session, state, checksum))
     if ended:
         connection.executemany(schema.DELETE_SESSION_IF_EMPTY, list(ended))
 
 
 def write_marks(connection: sqlite3.Connection, batch: Batch) -> None:
     if batch.duplicates:
-        connection.executemany(schema.MARK_DUPLICATE, batch.duplicates)
+        connection.executemany(schema.MARK_DUPLICATE, _checked(batch.duplicates))
     if batch.transfers:
-        connection.executemany(schema.MARK_TRANSFER, batch.transfers)
+        connection.executemany(schema.MARK_TRANSFER, _checked(batch.transfers))
     if batch.transactions:
-        connection.executemany(schema.MARK_TRANSACTION, batch.transactions)
+        connection.executemany(schema.MARK_TRANSACTION, _checked(batch.transactions))
+
+
+def _checked(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [(*row, checksums.of_values(*row)) for row in rows]
+
+
+def of_session(
+    slot: int, session_id: str, active: int, updated_ms: int | None, state_bytes: int
+) -> int:
+    """The low half is that of the count, which commits change by itself."""
+    return checksums.of_halves(
+        (slot, session_id, updated_ms, state_bytes), (slot, session_id, active)
+    )
+
+
+def of_session_state(slot: int, session_id: str, state: bytes) -> int:
+    return crc32(state, checksums.of_values(slot, session_id))
 
 
 def forget(connection: sqlite3.Connection, time_ms: int) -> bool:

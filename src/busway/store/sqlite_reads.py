@@ -9,10 +9,21 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from heapq import merge
+from typing import Any
 
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
 from busway.store import sqlite_schema as schema
-from busway.store.base import READ_ROWS_MAX, DuplicateMark, Expiring, ExpiryPage, SessionRecord
+from busway.store.base import (
+    READ_ROWS_MAX,
+    DataDamaged,
+    DuplicateMark,
+    Expiring,
+    ExpiryPage,
+    SessionRecord,
+)
+from busway.store.checksums import agrees
+from busway.store.sqlite_damage import DamagedMarks, DamagedRows, RowsDisagree, mark_agrees
+from busway.store.sqlite_marks import of_session_state
 
 
 def read_page(
@@ -24,7 +35,9 @@ def read_page(
     session_id: str | None,
     rows: int,
     size: int,
+    all_checked: bool,
 ) -> list[Message]:
+    """Raises `DamagedRows` if the page has any, `RowsDisagree` if an index led to other rows."""
     first_counter = max(0, after_number + 1 - (partition << PARTITION_SHIFT))
     if first_counter >= schema.COUNTER_LIMIT:
         return []
@@ -34,9 +47,17 @@ def read_page(
     cursors = [connection.execute(*each) for each in statements]
     found = cursors[0] if len(cursors) == 1 else merge(*cursors, key=_place)
     messages: list[Message] = []
+    damaged: list[int] = []
     try:
         for row in found:
-            message = schema.message_of(row, partition)
+            message = schema.sound_message(row, partition, all_checked)
+            if message is None:
+                damaged.append(row[0])
+                continue
+            if (session_id is not None and message.session_id != session_id) or (
+                state is not None and message.state is not state
+            ):
+                raise RowsDisagree(f"message {message.number} is not what its index says")
             messages.append(message)
             size -= message.size
             if size <= 0 or len(messages) == limit:
@@ -44,6 +65,8 @@ def read_page(
     finally:
         for cursor in cursors:
             cursor.close()  # ends the read: an open one keeps the log from being reused
+    if damaged:
+        raise DamagedRows(slot, damaged)
     return messages
 
 
@@ -70,7 +93,11 @@ def _place(row: tuple[int, ...]) -> int:
 
 
 def read_numbers(
-    connection: sqlite3.Connection, slot: int, partition: int, numbers: Sequence[int]
+    connection: sqlite3.Connection,
+    slot: int,
+    partition: int,
+    numbers: Sequence[int],
+    all_checked: bool,
 ) -> list[Message]:
     first_number = partition << PARTITION_SHIFT
     places = [
@@ -80,8 +107,11 @@ def read_numbers(
     ]
     ids = places + [place + schema.WAITING for place in places]
     found = connection.execute(schema.READ_NUMBERS, (json.dumps(ids),)).fetchall()
-    by_place = {_place(row): row for row in found}
-    return [schema.message_of(by_place[each], partition) for each in places if each in by_place]
+    by_place = {_place(row): schema.sound_message(row, partition, all_checked) for row in found}
+    damaged = [row[0] for row in found if by_place[_place(row)] is None]
+    if damaged:
+        raise DamagedRows(slot, damaged)
+    return [message for place in places if (message := by_place.get(place)) is not None]
 
 
 def read_expiring(
@@ -106,6 +136,8 @@ def read_expiring(
         if expires_ms > until_ms or len(due) == limit - 1:
             return ExpiryPage(due, expires_ms)
         slot, counter = place >> schema.COUNTER_BITS, place & schema.ROW_COUNTER_MASK
+        if slot not in partitions:
+            raise RowsDisagree(f"the index of due times names slot {slot}, which is not there")
         due.append(Expiring(expires_ms, slot, partitions[slot] << PARTITION_SHIFT | counter))
     return ExpiryPage(due, None)
 
@@ -114,28 +146,45 @@ def read_sessions(connection: sqlite3.Connection) -> list[SessionRecord]:
     """A sub-queue's in the order of their first messages, then those that have none."""
     rows = connection.execute(schema.READ_SESSIONS).fetchall()
     rows.sort(key=lambda row: (row[0], row[-1] is None, row[-1] or 0))
-    return [SessionRecord(*row[:-1]) for row in rows]
+    return [SessionRecord(*row[:-2]) for row in rows]
 
 
 def read_session_state(connection: sqlite3.Connection, slot: int, session_id: str) -> bytes | None:
+    """Raises `DataDamaged` rather than give out another state."""
     found = connection.execute(schema.READ_SESSION_STATE, (slot, session_id)).fetchone()
-    return None if found is None else found[0]
+    if found is None:
+        return None
+    state, checksum = found
+    if checksum is not None and not agrees(checksum, of_session_state, slot, session_id, state):
+        raise DataDamaged(
+            f"the stored state of session '{session_id}' is damaged; set it anew, or clear it"
+        )
+    return bytes(state)
 
 
 def read_duplicates(
     connection: sqlite3.Connection, slot: int, after_digest: bytes, now_ms: int, rows: int
 ) -> list[DuplicateMark]:
+    """Raises `DamagedMarks` if the page has any."""
     asked = (slot, after_digest, now_ms, min(rows, READ_ROWS_MAX))
-    return [DuplicateMark(*row) for row in connection.execute(schema.READ_DUPLICATES, asked)]
+    return _sound_duplicates(connection.execute(schema.READ_DUPLICATES, asked).fetchall())
 
 
 def find_duplicates(
     connection: sqlite3.Connection, slot: int, digests: Sequence[bytes], now_ms: int
 ) -> list[DuplicateMark]:
-    """One look into the tree for each: that is what the mark's own insert costs as well."""
-    found: list[DuplicateMark] = []
+    """One look into the tree for each: that is what the mark's own insert costs as well. Raises
+    `DamagedMarks` if any is."""
+    found: list[tuple[Any, ...]] = []
     for digest in digests:
         row = connection.execute(schema.FIND_DUPLICATE, (slot, digest, now_ms)).fetchone()
         if row is not None:
-            found.append(DuplicateMark(slot, digest, row[0]))
-    return found
+            found.append((slot, digest, *row))
+    return _sound_duplicates(found)
+
+
+def _sound_duplicates(rows: Sequence[tuple[Any, ...]]) -> list[DuplicateMark]:
+    damaged = [(row[0], row[1]) for row in rows if not mark_agrees(row)]
+    if damaged:
+        raise DamagedMarks(damaged)
+    return [DuplicateMark(*row[:-1]) for row in rows]

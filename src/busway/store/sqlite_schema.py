@@ -11,14 +11,18 @@ is one range scan, however many wait in front of them.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final
 
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
+from busway.store.checksums import LOW_MASK, of_message
 
 APPLICATION_ID: Final = 0x42757377
 """'Busw': tells a file of ours from any other SQLite database."""
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 5
+FIRST_CHECKED_FORMAT: Final = 5
+"""Since then rows have checksums."""
 
 COUNTER_BITS: Final = 44
 SLOT_BITS: Final = 19
@@ -49,6 +53,7 @@ SETTINGS: Final = (
     "PRAGMA secure_delete = OFF",  # some builds zero what is deleted, and write it all once more
     "PRAGMA temp_store = MEMORY",
     "PRAGMA trusted_schema = OFF",
+    "PRAGMA cell_size_check = ON",  # a damaged page is an error, not other rows
 )
 
 JOURNAL_TABLES: Final = """
@@ -101,7 +106,43 @@ ALTER TABLE transactions ADD COLUMN orders BLOB;
 DROP INDEX transactions_over;
 CREATE INDEX transactions_over ON transactions (until_ms) WHERE orders IS NULL;
 """
-UPGRADES: Final = {2: JOURNAL_TABLES + ORDERS_OF_TRANSACTIONS}
+NAMES_OF_SESSIONS: Final = """
+ALTER TABLE sessions ADD COLUMN name TEXT;
+"""
+CHECKED_TABLES: Final = (
+    "messages",
+    "bodies",
+    "sub_queues",
+    "sessions",
+    "session_states",
+    "duplicates",
+    "transfers",
+    "transactions",
+)
+"""Those whose rows have a checksum (`checksums.py`), in their last column."""
+CHECKSUMS: Final = "".join(
+    f"ALTER TABLE {table} ADD COLUMN checksum INTEGER;" for table in CHECKED_TABLES
+)
+DAMAGE_TABLES: Final = """
+ALTER TABLE store ADD COLUMN all_checked INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE quarantine (
+    number INTEGER PRIMARY KEY,
+    found_ms INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    incarnation INTEGER,
+    partition INTEGER,
+    kind INTEGER,
+    id INTEGER,
+    raw BLOB
+);
+"""
+# `quarantine` has what was found damaged, for the operator: what can be told of where it belongs,
+# and the row as JSON, its bytes as hexadecimal digits.
+UPGRADES: Final = {
+    2: JOURNAL_TABLES + ORDERS_OF_TRANSACTIONS,
+    3: NAMES_OF_SESSIONS,
+    4: CHECKSUMS + DAMAGE_TABLES,
+}
 """By format: what makes the next one of it."""
 OLDEST_FORMAT: Final = min(UPGRADES)
 
@@ -169,6 +210,7 @@ CREATE TABLE sessions (
     active INTEGER NOT NULL,
     updated_ms INTEGER,
     state_bytes INTEGER NOT NULL,
+    name TEXT,
     PRIMARY KEY (slot, session_id)
 ) WITHOUT ROWID;
 CREATE TABLE session_states (
@@ -198,6 +240,8 @@ CREATE TABLE transactions (
 ) WITHOUT ROWID;
 CREATE INDEX transactions_over ON transactions (until_ms) WHERE orders IS NULL;
 {JOURNAL_TABLES}
+{CHECKSUMS}
+{DAMAGE_TABLES}
 COMMIT;
 """
 # What indexes look at comes first in a row, and what is large last: SQLite finds a column by
@@ -210,9 +254,11 @@ COMMIT;
 
 # --- the row of the store ------------------------------------------------------------------------
 
-INSERT_STORE: Final = f"INSERT INTO store VALUES (1, {FORMAT_VERSION}, ?, 0, '', 0, 0)"
+INSERT_STORE: Final = f"INSERT INTO store VALUES (1, {FORMAT_VERSION}, ?, 0, '', 0, 0, 1)"
 RAISE_EPOCH: Final = "UPDATE store SET epoch = epoch + 1, owner = ?"
-READ_STORE: Final = "SELECT store_id, epoch, commit_number, time_ms FROM store"
+READ_STORE: Final = "SELECT store_id, epoch, commit_number, time_ms, all_checked FROM store"
+"""The last says that no row is from before there were checksums."""
+IDENTIFY: Final = "SELECT store_id, commit_number FROM store"
 READ_FENCE: Final = "SELECT epoch, owner FROM store"
 SET_FORMAT: Final = "UPDATE store SET format = ?"
 FENCE: Final = (
@@ -222,29 +268,36 @@ FENCE: Final = (
 
 # --- sub-queues ----------------------------------------------------------------------------------
 
-READ_SUB_QUEUES: Final = (
-    "SELECT slot, incarnation, partition, kind, next_counter, active, deferred, scheduled, bytes"
-    " FROM sub_queues ORDER BY slot"
+_SUB_QUEUES = (
+    "SELECT slot, incarnation, partition, kind, shares_bodies, purging, next_counter, active,"
+    " deferred, scheduled, bytes, checksum FROM sub_queues"
 )
-READ_SHARING: Final = "SELECT slot FROM sub_queues WHERE shares_bodies"
-READ_PURGING: Final = "SELECT slot FROM sub_queues WHERE purging"
-INSERT_SUB_QUEUE: Final = "INSERT INTO sub_queues VALUES (?, ?, ?, ?, 1, 0, 0, 0, 0, 0, 0)"
+READ_SUB_QUEUES: Final = f"{_SUB_QUEUES} ORDER BY slot"
+READ_SUB_QUEUES_OF: Final = f"{_SUB_QUEUES} WHERE slot = ?"
+INSERT_SUB_QUEUE: Final = "INSERT INTO sub_queues VALUES (?, ?, ?, ?, 1, 0, 0, 0, 0, 0, 0, ?)"
 UPDATE_COUNTERS: Final = (
-    "UPDATE sub_queues SET next_counter = ?, active = ?, deferred = ?, scheduled = ?, bytes = ?"
-    " WHERE slot = ?"
+    "UPDATE sub_queues SET next_counter = ?, active = ?, deferred = ?, scheduled = ?, bytes = ?,"
+    f" checksum = (checksum & ~{LOW_MASK}) | ? WHERE slot = ?"
 )
-SET_SHARING: Final = "UPDATE sub_queues SET shares_bodies = 1 WHERE slot = ?"
-SET_PURGING: Final = "UPDATE sub_queues SET purging = 1 WHERE slot = ?"
+READ_SUB_QUEUE: Final = (
+    "SELECT incarnation, partition, kind, shares_bodies, purging FROM sub_queues WHERE slot = ?"
+)
+SET_FLAGS: Final = (
+    "UPDATE sub_queues SET shares_bodies = ?, purging = ?,"
+    f" checksum = (checksum & {LOW_MASK}) | ? WHERE slot = ?"
+)
 DELETE_SUB_QUEUE: Final = "DELETE FROM sub_queues WHERE slot = ?"
 
 # --- messages ------------------------------------------------------------------------------------
 
-_COLUMNS = (
-    "id, state, expires_ms, session_id, delivery_count, enqueued_ms, ttl_ms, header,"
-    " annotation_items, size, enqueued_number, hops, body_id, changes, dead_letter_source,"
-    " destination, annotations, CASE WHEN body_id IS NULL THEN bare"
-    " ELSE (SELECT bodies.bare FROM bodies WHERE bodies.id = body_id) END"
+MESSAGE_COLUMNS: Final = (
+    "id, state, expires_ms, CAST(session_id AS BLOB), delivery_count, enqueued_ms, ttl_ms, header,"
+    " annotation_items, size, enqueued_number, hops, body_id, changes,"
+    " CAST(dead_letter_source AS BLOB), CAST(destination AS BLOB), annotations,"
+    " CASE WHEN body_id IS NULL THEN bare"
+    " ELSE (SELECT bodies.bare FROM bodies WHERE bodies.id = body_id) END, checksum"
 )
+# Texts are read as bytes: the driver gives up a whole page for one that is not UTF-8 any more.
 # Binding None costs the driver about 0.5 us, an integer 0.1: what is absent is bound as a value
 # that the column never has, and becomes NULL in here. In a database in memory, where nothing is
 # synced, that takes inserting a row without any of them from 5.6 to about 3.5 us.
@@ -254,44 +307,47 @@ ABSENT_DATA: Final = 0
 
 INSERT_PLAIN_MESSAGE: Final = (
     "INSERT INTO messages (id, state, expires_ms, delivery_count, enqueued_ms, ttl_ms, header,"
-    " annotation_items, size, annotations, bare)"
-    " VALUES (?, ?, nullif(?, -1), ?, ?, nullif(?, -1), ?, ?, ?, nullif(?, 0), ?)"
+    " annotation_items, size, annotations, bare, checksum)"
+    " VALUES (?, ?, nullif(?, -1), ?, ?, nullif(?, -1), ?, ?, ?, nullif(?, 0), ?, ?)"
 )
 """What most messages are when they come: nothing in it but what every message has."""
 INSERT_MESSAGE: Final = (
     "INSERT INTO messages VALUES (?, ?, nullif(?, -1), nullif(?, 0), ?, ?, nullif(?, -1), ?, ?, ?,"
-    " ?, ?, nullif(?, -1), nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0))"
+    " ?, ?, nullif(?, -1), nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0),"
+    " ?)"
 )
 DELETE_MESSAGE: Final = "DELETE FROM messages WHERE id = ?"
 UPDATE_MESSAGE: Final = (
     "UPDATE messages SET state = ?, delivery_count = ?, expires_ms = nullif(?, -1),"
-    " changes = nullif(?, 0) WHERE id = ?"
+    f" changes = nullif(?, 0), checksum = (checksum & ~{LOW_MASK}) | ? WHERE id = ?"
 )
 UPDATE_AND_SHIFT_MESSAGE: Final = (
     "UPDATE messages SET id = ?, state = ?, delivery_count = ?, expires_ms = nullif(?, -1),"
-    " changes = nullif(?, 0) WHERE id = ?"
+    f" changes = nullif(?, 0), checksum = (checksum & ~{LOW_MASK}) | ? WHERE id = ?"
 )
 MOVE_MESSAGE: Final = (
     "UPDATE messages SET id = ?, state = ?, expires_ms = nullif(?, -1), delivery_count = ?,"
     " enqueued_ms = ?, ttl_ms = nullif(?, -1), enqueued_number = ?, hops = ?,"
-    " changes = nullif(?, 0), dead_letter_source = nullif(?, 0), destination = nullif(?, 0)"
-    " WHERE id = ?"
+    " changes = nullif(?, 0), dead_letter_source = nullif(?, 0), destination = nullif(?, 0),"
+    " checksum = ? WHERE id = ?"
 )
-READ_RANGE: Final = f"SELECT {_COLUMNS} FROM messages WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?"
+READ_RANGE: Final = (
+    f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?"
+)
 READ_WAITING: Final = (
-    f"SELECT {_COLUMNS} FROM messages INDEXED BY waiting"
+    f"SELECT {MESSAGE_COLUMNS} FROM messages INDEXED BY waiting"
     " WHERE state = ? AND state <> 0 AND id >= ? AND id <= ? ORDER BY id LIMIT ?"
 )
 READ_SESSION_RANGE: Final = (
-    f"SELECT {_COLUMNS} FROM messages INDEXED BY in_session"
+    f"SELECT {MESSAGE_COLUMNS} FROM messages INDEXED BY in_session"
     " WHERE session_id = ? AND id >= ? AND id <= ? ORDER BY id LIMIT ?"
 )
 READ_SESSION_WAITING: Final = (
-    f"SELECT {_COLUMNS} FROM messages INDEXED BY in_session"
+    f"SELECT {MESSAGE_COLUMNS} FROM messages INDEXED BY in_session"
     " WHERE session_id = ? AND state = ? AND id >= ? AND id <= ? ORDER BY id LIMIT ?"
 )
 READ_NUMBERS: Final = (
-    f"SELECT {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))"
+    f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))"
 )
 _EXPIRING = f"SELECT expires_ms, id & {PLACE_MASK} FROM messages INDEXED BY expiring"
 _IN_ORDER = f"ORDER BY expires_ms, id & {PLACE_MASK} LIMIT ?"
@@ -303,7 +359,7 @@ READ_EXPIRING_AFTER: Final = f"{_EXPIRING} WHERE expires_ms > ? {_IN_ORDER}"
 
 # --- shared bodies (D-30) ------------------------------------------------------------------------
 
-INSERT_BODY: Final = "INSERT INTO bodies VALUES (?, ?)"
+INSERT_BODY: Final = "INSERT INTO bodies VALUES (?, ?, ?)"
 INSERT_COPIES: Final = "INSERT INTO copies VALUES (?, ?)"
 # Said before the message is deleted. A trigger on `messages` would do the same for every row, and
 # made deleting twice as dear (4.8 us instead of 2.4 in memory) for queues, which share nothing.
@@ -315,7 +371,7 @@ RELEASE_BODY: Final = (
 # --- sessions ------------------------------------------------------------------------------------
 
 READ_SESSIONS: Final = (
-    "SELECT slot, session_id, active, updated_ms, state_bytes,"
+    "SELECT slot, session_id, active, updated_ms, state_bytes, name, checksum,"
     " (SELECT id FROM messages INDEXED BY in_session"
     " WHERE messages.session_id = sessions.session_id"
     f" AND id BETWEEN (slot << {COUNTER_BITS}) AND ((slot << {COUNTER_BITS}) | {ROW_COUNTER_MASK})"
@@ -323,21 +379,26 @@ READ_SESSIONS: Final = (
     " FROM sessions ORDER BY slot, session_id"
 )
 """The last column is where its first active message lies: one look into an index for each."""
-READ_SESSION_STATE: Final = "SELECT state FROM session_states WHERE slot = ? AND session_id = ?"
+READ_SESSION_STATE: Final = (
+    "SELECT state, checksum FROM session_states WHERE slot = ? AND session_id = ?"
+)
 COUNT_SESSION: Final = (
-    "INSERT INTO sessions VALUES (?, ?, ?, NULL, 0)"
-    " ON CONFLICT (slot, session_id) DO UPDATE SET active = excluded.active"
+    "INSERT INTO sessions VALUES (?, ?, ?, NULL, 0, ?, ?)"
+    " ON CONFLICT (slot, session_id) DO UPDATE SET active = excluded.active,"
+    f" checksum = (checksum & ~{LOW_MASK}) | (excluded.checksum & {LOW_MASK})"
 )
 SET_SESSION_UPDATED: Final = (
-    "INSERT INTO sessions VALUES (?, ?, 0, ?, ?) ON CONFLICT (slot, session_id)"
-    " DO UPDATE SET updated_ms = excluded.updated_ms, state_bytes = excluded.state_bytes"
+    "INSERT INTO sessions VALUES (?, ?, 0, ?, ?, ?, ?) ON CONFLICT (slot, session_id)"
+    " DO UPDATE SET updated_ms = excluded.updated_ms, state_bytes = excluded.state_bytes,"
+    f" checksum = (checksum & {LOW_MASK}) | (excluded.checksum & ~{LOW_MASK})"
 )
 SET_SESSION_STATE: Final = (
-    "INSERT INTO session_states VALUES (?, ?, ?)"
-    " ON CONFLICT (slot, session_id) DO UPDATE SET state = excluded.state"
+    "INSERT INTO session_states VALUES (?, ?, ?, ?) ON CONFLICT (slot, session_id)"
+    " DO UPDATE SET state = excluded.state, checksum = excluded.checksum"
 )
 CLEAR_SESSION_UPDATED: Final = (
-    "UPDATE sessions SET updated_ms = NULL, state_bytes = 0 WHERE slot = ? AND session_id = ?"
+    "UPDATE sessions SET updated_ms = NULL, state_bytes = 0,"
+    f" checksum = (checksum & {LOW_MASK}) | ? WHERE slot = ? AND session_id = ?"
 )
 CLEAR_SESSION_STATE: Final = "DELETE FROM session_states WHERE slot = ? AND session_id = ?"
 DELETE_SESSION_IF_EMPTY: Final = (
@@ -347,36 +408,37 @@ DELETE_SESSION_IF_EMPTY: Final = (
 # --- marks ---------------------------------------------------------------------------------------
 
 MARK_DUPLICATE: Final = (
-    "INSERT INTO duplicates VALUES (?, ?, ?)"
-    " ON CONFLICT (slot, digest) DO UPDATE SET until_ms = excluded.until_ms"
+    "INSERT INTO duplicates VALUES (?, ?, ?, ?) ON CONFLICT (slot, digest)"
+    " DO UPDATE SET until_ms = excluded.until_ms, checksum = excluded.checksum"
 )
+DELETE_DUPLICATE: Final = "DELETE FROM duplicates WHERE slot = ? AND digest = ?"
 FORGET_DUPLICATES: Final = (
     "DELETE FROM duplicates WHERE (slot, digest) IN"
     " (SELECT slot, digest FROM duplicates WHERE until_ms <= ? ORDER BY until_ms LIMIT ?)"
 )
 READ_DUPLICATES: Final = (
-    "SELECT slot, digest, until_ms FROM duplicates"
+    "SELECT slot, digest, until_ms, checksum FROM duplicates"
     " WHERE slot = ? AND digest > ? AND until_ms > ? ORDER BY digest LIMIT ?"
 )
 FIND_DUPLICATE: Final = (
-    "SELECT until_ms FROM duplicates WHERE slot = ? AND digest = ? AND until_ms > ?"
+    "SELECT until_ms, checksum FROM duplicates WHERE slot = ? AND digest = ? AND until_ms > ?"
 )
 READ_TRANSFERS: Final = (
-    "SELECT slot, source_incarnation, source_partition, number FROM transfers"
+    "SELECT slot, source_incarnation, source_partition, number, checksum FROM transfers"
     " ORDER BY slot, source_incarnation, source_partition"
 )
 MARK_TRANSFER: Final = (
-    "INSERT INTO transfers VALUES (?, ?, ?, ?)"
+    "INSERT INTO transfers VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT (slot, source_incarnation, source_partition)"
-    " DO UPDATE SET number = excluded.number"
+    " DO UPDATE SET number = excluded.number, checksum = excluded.checksum"
 )
 READ_TRANSACTIONS: Final = (
-    "SELECT id, until_ms, orders FROM transactions"
+    "SELECT id, until_ms, orders, checksum FROM transactions"
     " WHERE until_ms > (SELECT time_ms FROM store) OR orders IS NOT NULL ORDER BY id"
 )
 MARK_TRANSACTION: Final = (
-    "INSERT INTO transactions VALUES (?, ?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms, orders = excluded.orders"
+    "INSERT INTO transactions VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+    " until_ms = excluded.until_ms, orders = excluded.orders, checksum = excluded.checksum"
 )
 FORGET_TRANSACTIONS: Final = (
     "DELETE FROM transactions WHERE id IN"
@@ -432,8 +494,9 @@ def plain_row_of(slot: int, message: Message) -> MessageRow | None:
     ):
         return None
     expires_ms, ttl_ms = message.expires_ms, message.ttl_ms
+    place = slot << COUNTER_BITS | message.number & ROW_COUNTER_MASK
     return (
-        slot << COUNTER_BITS | message.number & ROW_COUNTER_MASK,
+        place,
         0,
         ABSENT_TIME if expires_ms is None else expires_ms,
         message.delivery_count,
@@ -444,10 +507,12 @@ def plain_row_of(slot: int, message: Message) -> MessageRow | None:
         message.size,
         message.annotations or ABSENT_DATA,
         message.bare,
+        of_message(place, message),
     )
 
 
-def row_of(slot: int, message: Message) -> MessageRow:
+def row_of(slot: int, message: Message, body: int | None) -> MessageRow:
+    """`body` is the checksum of its shared body, if it has one."""
     body_id = message.body_id
     return (
         row_id(slot, message.number, message.state),
@@ -468,6 +533,7 @@ def row_of(slot: int, message: Message) -> MessageRow:
         present_text(message.destination),
         message.annotations or ABSENT_DATA,
         message.bare if body_id is None else ABSENT_DATA,
+        of_message(place_of(slot, message.number), message, body),
     )
 
 
@@ -484,11 +550,12 @@ def present_text(text: str | None) -> str | int:
 
 
 def message_of(row: tuple[Any, ...], partition: int) -> Message:
+    session_id, source, destination = row[3], row[14], row[15]
     return Message(
         number=partition << PARTITION_SHIFT | row[0] & ROW_COUNTER_MASK,
         state=_STATES[row[1]],
         expires_ms=row[2],
-        session_id=row[3],
+        session_id=None if session_id is None else session_id.decode(),
         delivery_count=row[4],
         enqueued_ms=row[5],
         ttl_ms=row[6],
@@ -499,8 +566,27 @@ def message_of(row: tuple[Any, ...], partition: int) -> Message:
         hops=row[11],
         body_id=row[12],
         changes=row[13],
-        dead_letter_source=row[14],
-        destination=row[15],
+        dead_letter_source=None if source is None else source.decode(),
+        destination=None if destination is None else destination.decode(),
         annotations=row[16] or b"",
         bare=row[17],
     )
+
+
+def sound_message(row: tuple[Any, ...], partition: int, all_checked: bool) -> Message | None:
+    """The message of a row; None if the row is damaged.
+
+    A row of an older version has no checksum, and is taken as it is if it can be.
+    """
+    try:
+        message = message_of(row, partition)
+        place, checksum = row[0] & PLACE_MASK, row[18]
+        if checksum is None and not all_checked:
+            of_message(place, message)  # fails where a value is not of its type
+            return message
+        waits = message.state is not _ACTIVE
+        if checksum == of_message(place, message) and (row[0] < 0) == waits:
+            return message
+    except (TypeError, ValueError, OverflowError, AttributeError, IndexError, struct.error):
+        pass  # a value of another type or out of its range: damaged, as is what differs
+    return None

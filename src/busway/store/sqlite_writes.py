@@ -13,11 +13,23 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busway.model.message import PARTITION_SHIFT, Message, MessageState
+from busway.store import checksums
 from busway.store import sqlite_journal as journal
 from busway.store import sqlite_marks as marks
 from busway.store import sqlite_schema as schema
-from busway.store.base import PURGE_ROWS, Batch, CommitRefused, Move, StoreFenced, Update
+from busway.store.base import (
+    PURGE_ROWS,
+    Batch,
+    CommitRefused,
+    Counters,
+    Move,
+    StoreFenced,
+    Update,
+)
 from busway.store.journal import TRIM_ROWS
+
+NO_COUNTERS = (1, 0, 0, 0, 0)
+"""Those of a new sub-queue, as `INSERT_SUB_QUEUE` writes them."""
 
 
 @dataclass(slots=True)
@@ -90,8 +102,9 @@ def write_batch(
         connection.executemany(
             schema.INSERT_SUB_QUEUE,
             [
-                (slot, key.incarnation, key.partition, int(key.kind))
+                (slot, *named, checksums.of_sub_queue(slot, named, 0, 0, NO_COUNTERS))
                 for slot, key in batch.sub_queues
+                for named in ((key.incarnation, key.partition, int(key.kind)),)
             ],
         )
     if batch.deletes:
@@ -103,10 +116,7 @@ def write_batch(
     if batch.puts or batch.bodies:
         _put_messages(connection, batch)
     if batch.counters:
-        rows = [
-            (c.next_counter, c.active, c.deferred, c.scheduled, c.bytes, slot)
-            for slot, c in batch.counters.items()
-        ]
+        rows = [row_of_counters(slot, counters) for slot, counters in batch.counters.items()]
         _all_there(connection.executemany(schema.UPDATE_COUNTERS, rows).rowcount, len(rows))
     marks.write_sessions(connection, batch)
     marks.write_marks(connection, batch)
@@ -118,6 +128,30 @@ def write_batch(
     for slot in {**dict.fromkeys(purging), **dict.fromkeys(batch.purges)}:
         _purge(connection, slot, slot in sharing or slot in written.sharing, written)
     return written
+
+
+def row_of_counters(slot: int, counters: Counters) -> tuple[int, ...]:
+    values = (
+        counters.next_counter,
+        counters.active,
+        counters.deferred,
+        counters.scheduled,
+        counters.bytes,
+    )
+    return (*values, checksums.of_values(slot, *values), slot)
+
+
+def set_flags(
+    connection: sqlite3.Connection, slot: int, *, shares: bool = False, purging: bool = False
+) -> None:
+    """Seldom, so the rest of the row is read for its checksum."""
+    found = connection.execute(schema.READ_SUB_QUEUE, (slot,)).fetchone()
+    if found is None:
+        return
+    *key, shared, purged = found
+    flags = (int(shares or shared), int(purging or purged))
+    high = checksums.high_half(checksums.of_values(slot, *key, *flags))
+    connection.execute(schema.SET_FLAGS, (*flags, high, slot))
 
 
 # A batch names messages by number. Where a message lies depends on its state as well, which the
@@ -171,6 +205,7 @@ def _row_of_move(move: Move) -> tuple[schema.Bound, ...]:
         schema.present_bytes(moved.changes),
         schema.present_text(moved.dead_letter_source),
         schema.present_text(moved.destination),
+        checksums.of_message(schema.place_of(move.to_slot, moved.number), moved),
     )
 
 
@@ -181,6 +216,7 @@ def _update_messages(connection: sqlite3.Connection, updates: Sequence[Update]) 
             update.delivery_count,
             schema.present_time(update.expires_ms),
             schema.present_bytes(update.changes),
+            checksums.of_standing(schema.place_of(update.slot, update.number), *update[2:]),
         )
         for update in updates
     ]
@@ -204,13 +240,21 @@ def _put_messages(connection: sqlite3.Connection, batch: Batch) -> None:
             others.append((slot, message))
     if plain:
         connection.executemany(schema.INSERT_PLAIN_MESSAGE, plain)
+    bodies: dict[int | None, int] = {}
     if others or batch.bodies:
-        _put_bodies(connection, batch, [message for _, message in others])
+        bodies.update({id_: checksums.of_body(id_, bare) for id_, bare in batch.bodies})
+        _put_bodies(connection, batch, [message for _, message in others], bodies)
     if others:
-        connection.executemany(schema.INSERT_MESSAGE, [schema.row_of(*put) for put in others])
+        rows = [schema.row_of(slot, each, bodies.get(each.body_id)) for slot, each in others]
+        connection.executemany(schema.INSERT_MESSAGE, rows)
 
 
-def _put_bodies(connection: sqlite3.Connection, batch: Batch, messages: Iterable[Message]) -> None:
+def _put_bodies(
+    connection: sqlite3.Connection,
+    batch: Batch,
+    messages: Iterable[Message],
+    checksum_of: Mapping[int | None, int],
+) -> None:
     """The bodies that messages and journal rows share, with the number of those. `RELEASE_BODY`
     counts down, and a trigger forgets a body that nobody has any more (D-30, D-31)."""
     copies = Counter(each.body_id for each in messages if each.body_id is not None)
@@ -222,7 +266,8 @@ def _put_bodies(connection: sqlite3.Connection, batch: Batch, messages: Iterable
         copies.update({id_: count for id_, count in carried.items() if id_ in brought})
     shared = [body for body in batch.bodies if body[0] in copies]
     if shared:
-        connection.executemany(schema.INSERT_BODY, shared)
+        rows = [(id_, bare, checksum_of[id_]) for id_, bare in shared]
+        connection.executemany(schema.INSERT_BODY, rows)
         connection.executemany(schema.INSERT_COPIES, list(copies.items()))
 
 
@@ -235,7 +280,8 @@ def _new_sharing(
     slots = {slot for slot, message in batch.puts if message.body_id is not None}
     slots |= {move.to_slot for move in batch.moves if move.moved.body_id is not None}
     new = slots.difference(sharing)
-    connection.executemany(schema.SET_SHARING, [(slot,) for slot in new])
+    for slot in new:
+        set_flags(connection, slot, shares=True)
     return new
 
 
@@ -254,7 +300,7 @@ def _purge(connection: sqlite3.Connection, slot: int, shares: bool, written: Wri
     if left > 0:
         left -= journal.purge(connection, slot, left)
     if not marks.purge(connection, slot, left):
-        connection.execute(schema.SET_PURGING, (slot,))
+        set_flags(connection, slot, purging=True)
         written.purging.append(slot)
     elif connection.execute(schema.DELETE_SUB_QUEUE, (slot,)).rowcount == 1:
         written.emptied.append(slot)

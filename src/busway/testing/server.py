@@ -142,8 +142,10 @@ class Server:
         where = ["--memory"] if self.data is None else ["--data", str(self.data)]
         config = str(Path(self._folder.name, "busway.toml"))
         # This port takes everything, and the usual ones may be another server's.
-        ports = ["--port", str(self.port), "--http-port", "off", "--tls-port", "off"]
-        options = [*where, *ports, "--config", config, *self._arguments]
+        others = ("--http-port", "--tls-port", "--https-port")
+        ports = ["--port", str(self.port), *(word for flag in others for word in (flag, "off"))]
+        shown = ["--print-connection-string"]
+        options = [*where, *ports, *shown, "--config", config, *self._arguments]
         return [sys.executable, "-m", "busway", "serve", *options]
 
     @property

@@ -1,7 +1,8 @@
 """Whether a caller may name a destination of forwarding: it must be able to send there (http.md 3).
 
 Clients bring a token for each destination. Python signs its whole address, JavaScript only the
-host; without one, the token of the request must do. None of them is kept or logged.
+host, without a scheme. Where there is no such token, that of the request must do. None of them is
+kept or logged.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def check_destinations(
 
 
 def _check(call: Call, path: str, token: str) -> None:
-    now_ms, key = call.now_ms(), name_key(path)
-    access = auth.verify(token, key, call.gateway.access_rules, now_ms)
-    if not access.allows(key, Right.SEND, now_ms, key):
+    clock_ms, key = call.clock_ms(), name_key(path)
+    access = auth.verify(
+        token, key, call.gateway.access_rules, clock_ms, call.own_host, bare_host=True
+    )
+    if not access.allows(key, Right.SEND, clock_ms, key):
         raise BusError(UNAUTHORIZED, claim="Send", uri=f"sb://{call.authority}/{path}")

@@ -93,6 +93,9 @@ async def put(visit: Visit, resource: Resource[Thing]) -> web.StreamResponse:
 async def get(visit: Visit, resource: Resource[Thing]) -> web.StreamResponse:
     found = resource.find()
     if found is None:
+        named = str(visit.call.target.address)
+        if "/$" in named:
+            raise HttpError(400, f"'{named}' is a part of an entity, and has no description.")
         raise visit.missing()
     return _entry(resource.entry(found, after_put=False), resource.etag(found))
 

@@ -157,7 +157,11 @@ class OneSubscription:
         first = children(description).get(DEFAULT_RULE_DESCRIPTION)
         rules = None if first is None else [read_default_rule(first)]
         check_destinations(visit.call, subscription)
-        return visit.catalog.create_subscription(subscription, visit.now_ms(), rules)
+        made = visit.catalog.create_subscription(subscription, visit.now_ms(), rules)
+        topic = visit.catalog.get(made.topic_incarnation)
+        if topic is not None:
+            visit.call.gateway.idle.used(topic)  # it is what AccessedAt of a topic tells (STA-6)
+        return made
 
     def update(self, description: Element, old: Subscription) -> Subscription:
         visit, names = self.visit, {"topic": old.topic, "name": old.name}

@@ -34,20 +34,22 @@ from busway.filters.values import (
     DATETIME_OFFSET_SYMBOL,
     EPOCH_TICKS,
     TICKS_PER_MS,
-    TICKS_PER_US,
     TIMESPAN_SYMBOL,
+    UTC_TICKS_SYMBOL,
 )
 from busway.http.atom.instants import of_ticks, ticks_of
 from busway.http.atom.markup import SCHEMA, SERIALIZATION, Markup, element
 from busway.http.atom.reading import bad, children, local_name, text_of, type_of
-from busway.model.durations import UNLIMITED_MS, format_iso, parse_iso
+from busway.model.durations import SECOND_MS, UNLIMITED_MS, format_iso, parse_iso
 
 ITEM = "KeyValueOfstringanyType"
 PREFIX = "d6p1"
 """Four characters: JavaScript's client cuts five off the type, with its colon."""
 
 _WHOLE = re.compile(r"[+-]?\d{1,20}")
+_FRACTION = re.compile(r"[.,](\d+)")
 _EPOCH = datetime(1970, 1, 1)
+TICKS_PER_SECOND = 10_000_000
 
 # --- In ------------------------------------------------------------------------------------------
 
@@ -110,18 +112,42 @@ def read_flag(text: str) -> bool:
 
 
 def _date_time(text: str) -> object:
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text).replace(microsecond=0)
+    naive = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    seconds = (naive - _EPOCH) // timedelta(seconds=1)
+    ticks = EPOCH_TICKS + seconds * TICKS_PER_SECOND + _fraction(text)
     if moment.tzinfo is None:
-        ticks = (moment - _EPOCH) // timedelta(microseconds=1) * TICKS_PER_US + EPOCH_TICKS
         return Described(Symbol(DATETIME_OFFSET_SYMBOL), ticks)
-    since = moment.astimezone(UTC) - _EPOCH.replace(tzinfo=UTC)
-    return Timestamp(since // timedelta(milliseconds=1))
+    if ticks % TICKS_PER_MS:
+        return Described(Symbol(UTC_TICKS_SYMBOL), ticks)
+    return Timestamp((ticks - EPOCH_TICKS) // TICKS_PER_MS)
 
 
 def _duration(text: str) -> object:
     span_ms = parse_iso(text.removeprefix("-"))
-    ticks = (UNLIMITED_MS if span_ms is None else span_ms) * TICKS_PER_MS
+    if span_ms is None:
+        ticks = UNLIMITED_MS * TICKS_PER_MS
+    else:
+        ticks = span_ms * TICKS_PER_MS + _fraction(text) % TICKS_PER_MS
     return Described(Symbol(TIMESPAN_SYMBOL), -ticks if text.startswith("-") else ticks)
+
+
+def _fraction(text: str) -> int:
+    """The fraction of a second in ticks of 100 ns, of which .NET writes seven digits."""
+    found = _FRACTION.search(text)
+    return 0 if found is None else int(found[1][:7].ljust(7, "0"))
+
+
+def _span(ticks: int) -> str:
+    """`format_iso` with what is below a millisecond."""
+    text = format_iso(ticks // TICKS_PER_SECOND * SECOND_MS)
+    fraction = ticks % TICKS_PER_SECOND
+    if not fraction:
+        return text
+    digits = f".{fraction:07d}".rstrip("0")
+    if text.endswith("S"):
+        return f"{text[:-1]}{digits}S"
+    return f"{text}{'' if 'T' in text else 'T'}0{digits}S"
 
 
 def _character(text: str) -> object:
@@ -178,8 +204,10 @@ def _kind_and_text(value: Any) -> tuple[str, str]:
             return "dateTime", f"{of_ticks(ticks_of(value))}Z"
         case Described(descriptor="com.microsoft:datetime-offset", value=int() as ticks):
             return "dateTime", of_ticks(ticks)
+        case Described(descriptor="busway:utc-ticks", value=int() as ticks):
+            return "dateTime", f"{of_ticks(ticks)}Z"
         case Described(descriptor="com.microsoft:timespan", value=int() as ticks):
-            span = format_iso(abs(ticks) // TICKS_PER_MS)
+            span = _span(abs(ticks))
             return "duration", f"-{span}" if ticks < 0 else span
         case bytes():
             return "base64Binary", base64.b64encode(value).decode()

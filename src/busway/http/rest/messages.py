@@ -21,8 +21,10 @@ from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import (
     AMQP_SEQUENCE,
     BODY,
+    LATEST_MS,
     PARTITION_KEY,
     SCHEDULED_ENQUEUE_TIME,
+    TTL_MAX_MS,
     VIA_PARTITION_KEY,
     encode_message,
     read_annotations,
@@ -74,6 +76,7 @@ def payload_of(
     content_type: str | None,
     broker_properties: Mapping[str, Any],
     user_properties: Mapping[str, Any],
+    now_ms: int,
 ) -> bytes:
     """The AMQP message that they make; user properties have AMQP values already."""
     fields: dict[str, Any] = {
@@ -94,9 +97,12 @@ def payload_of(
             raise refused("The content type of a message must be ASCII.")
         fields["content_type"] = content_type
     ttl_ms = _time_to_live_ms(broker_properties)
+    header = None if ttl_ms is None else Header(ttl=min(ttl_ms, TTL_MAX_MS))
+    if ttl_ms is not None and ttl_ms > TTL_MAX_MS:
+        fields |= {"creation_time": now_ms, "absolute_expiry_time": now_ms + ttl_ms}
     try:
         return encode_message(
-            header=None if ttl_ms is None else Header(ttl=ttl_ms),
+            header=header,
             annotations=annotations or None,
             properties=Properties(**fields) if fields else None,
             application_properties=dict(user_properties) or None,
@@ -124,7 +130,7 @@ def _instant(name: str, text: str) -> Timestamp:
 
 
 def _time_to_live_ms(properties: Mapping[str, Any]) -> int | None:
-    """None for none; what AMQP has no room for is as long as it can say."""
+    """None for none, or without an end."""
     seconds, span = properties.get("TimeToLive"), _text(properties, "TimeToLiveTimeSpan")
     if seconds is None and span is None:
         return None
@@ -141,17 +147,19 @@ def _time_to_live_ms(properties: Mapping[str, Any]) -> int | None:
     if wanted <= 0:  # TTL-9
         detail = "The TimeToLive of a message must be above zero."
         raise BusError(ARGUMENT_OUT_OF_RANGE, refused=True, detail=detail)
-    return None if wanted >= UNLIMITED_MS else min(math.ceil(wanted), envelope.TTL_MAX_MS)
+    return None if wanted >= UNLIMITED_MS else min(math.ceil(wanted), LATEST_MS)
 
 
 # --- Out -----------------------------------------------------------------------------------------
 
 
-def headers_of(message: Message, bare: bytes, *, locked: bool) -> CIMultiDict[str]:
+def headers_of(
+    message: Message, bare: bytes, origin: envelope.Origin, *, locked: bool
+) -> CIMultiDict[str]:
     """All that a message says about itself. Nothing in it can end a header."""
     headers: CIMultiDict[str] = CIMultiDict()
     properties = properties_of(bare)
-    described = _broker_properties(message, properties, locked=locked)
+    described = _broker_properties(message, properties, origin, locked=locked)
     content_type = properties.content_type
     if content_type and content_type.isascii() and content_type.isprintable():
         headers["Content-Type"] = content_type
@@ -169,7 +177,9 @@ def headers_of(message: Message, bare: bytes, *, locked: bool) -> CIMultiDict[st
     return headers
 
 
-def _broker_properties(message: Message, properties: Properties, *, locked: bool) -> dict[str, Any]:
+def _broker_properties(
+    message: Message, properties: Properties, origin: envelope.Origin, *, locked: bool
+) -> dict[str, Any]:
     annotations = _readable(read_annotations, message.annotations, _NOTHING)
     described: dict[str, Any] = {
         "DeliveryCount": message.delivery_count + 1,  # the first delivery is the first here
@@ -190,9 +200,9 @@ def _broker_properties(message: Message, properties: Properties, *, locked: bool
             described[name] = value
     if isinstance(scheduled := annotations.get(SCHEDULED), int):
         described["ScheduledEnqueueTimeUtc"] = values.http_date(scheduled)
-    ttl_ms = envelope.ttl_of(message)
-    if ttl_ms is not None:
-        described["TimeToLive"] = ttl_ms / SECOND_MS
+    life = envelope.life_of(message, origin)
+    if life is not None:
+        described["TimeToLive"] = life[1] / SECOND_MS
     if message.dead_letter_source is not None:  # DLQ-4
         described["DeadLetterSource"] = message.dead_letter_source
     return described

@@ -22,10 +22,10 @@ from busway.http.calls import Call, echoed
 from busway.http.replies import empty
 from busway.http.rest import messages
 from busway.model.durations import SECOND_MS
-from busway.model.entities import Entity, Topic
-from busway.model.errors import INVALID_OPERATION, SESSION_REQUIRED, BusError
+from busway.model.entities import Entity
+from busway.model.errors import SESSION_REQUIRED, BusError
 from busway.model.message import Message, partition_of
-from busway.model.names import Address, SubQueueKind
+from busway.model.names import Address
 from busway.store.base import SubQueueKey
 
 log = logging.getLogger("busway.http")
@@ -56,7 +56,7 @@ async def _receive(call: Call, *, delete: bool) -> web.StreamResponse:
     if message is None:
         return empty(204)
     try:
-        reply = _reply(call, message, locked=not delete)
+        reply = _reply(call, message, receiver.origin, locked=not delete)
         # Written here, so that it is known whether there was still somebody to write to.
         await reply.prepare(call.request)
         await reply.write_eof()
@@ -75,9 +75,9 @@ def _timeout_ms(call: Call) -> int:
     return int(min(float(text), TIMEOUT_MAX_S) * SECOND_MS)
 
 
-def _reply(call: Call, message: Message, *, locked: bool) -> web.Response:
+def _reply(call: Call, message: Message, origin: envelope.Origin, *, locked: bool) -> web.Response:
     bare = envelope.bare_of(message)
-    headers = messages.headers_of(message, bare, locked=locked)
+    headers = messages.headers_of(message, bare, origin, locked=locked)
     headers.update(echoed(call.request))
     if locked:
         headers["Location"] = _location(call, message)
@@ -94,9 +94,6 @@ def _location(call: Call, message: Message) -> str:
 def receivable(gateway: Gateway, address: Address, uri: str) -> Entity:
     """The entity, if a request can receive from it now."""
     entity = entrances.open_source(gateway, address, uri)
-    if isinstance(entity, Topic) and address.sub_queue is not SubQueueKind.TRANSFER_DEAD_LETTER:
-        detail = f"'{entity.path}' is a topic. Receive from one of its subscriptions."
-        raise BusError(INVALID_OPERATION, detail=detail)
     if entrances.needs_session(entity, address.sub_queue):
         raise BusError(SESSION_REQUIRED)
     return entity
@@ -120,11 +117,13 @@ class HeadReceiver:
         "_uri",
         "delete",
         "entity",
+        "origin",
         "turn_is_due",
     )
 
     def __init__(self, gateway: Gateway, address: Address, uri: str, *, delete: bool) -> None:
         self.entity = receivable(gateway, address, uri)
+        self.origin = envelope.Origin(self.entity, address.sub_queue)
         self.delete = delete
         self.turn_is_due = False
         self._gateway = gateway

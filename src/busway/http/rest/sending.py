@@ -78,11 +78,12 @@ async def _commit(call: Call, entity: Destination, payloads: list[bytes], size: 
 
 def _payloads(call: Call, body: bytes) -> list[bytes]:
     content_type = call.request.headers.get(hdrs.CONTENT_TYPE)
+    now_ms = call.gateway.host.now_ms()
     if content_type is not None and content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
-        return _batch(body)
+        return _batch(body, now_ms)
     headers = call.request.headers
     described = _object(headers.get(BROKER_PROPERTIES, "{}"), f"The header {BROKER_PROPERTIES}")
-    return [messages.payload_of(body, content_type, described, _user_properties(call))]
+    return [messages.payload_of(body, content_type, described, _user_properties(call), now_ms)]
 
 
 def _user_properties(call: Call) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _user_properties(call: Call) -> dict[str, Any]:
     return found
 
 
-def _batch(body: bytes) -> list[bytes]:
+def _batch(body: bytes, now_ms: int) -> list[bytes]:
     """All of them, or a reason why not."""
     try:
         items = values.parse_json(body)
@@ -108,11 +109,12 @@ def _batch(body: bytes) -> list[bytes]:
     if not isinstance(items, list):
         raise refused("A batch is a JSON array of objects.")
     return [
-        _batched(item, f"Message {position} of the batch") for position, item in enumerate(items)
+        _batched(item, f"Message {position} of the batch", now_ms)
+        for position, item in enumerate(items)
     ]
 
 
-def _batched(item: Any, what: str) -> bytes:
+def _batched(item: Any, what: str, now_ms: int) -> bytes:
     if not isinstance(item, dict):
         raise refused(f"{what} is not a JSON object.")
     body = item.get("Body")
@@ -131,7 +133,8 @@ def _batched(item: Any, what: str) -> bytes:
         data = body.encode()
     except UnicodeEncodeError:
         raise refused(f"The 'Body' of {what} has half of a surrogate pair.") from None
-    return messages.payload_of(data, content_type, described, _json_properties(properties, what))
+    user = _json_properties(properties, what)
+    return messages.payload_of(data, content_type, described, user, now_ms)
 
 
 def _json_properties(properties: Mapping[str, Any], what: str) -> dict[str, Any]:

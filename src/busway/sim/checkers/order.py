@@ -11,7 +11,15 @@ from __future__ import annotations
 from busway.model.message import partition_of
 from busway.model.partitioning import partition_of_key
 from busway.sim.checkers.routes import Routes
-from busway.sim.history import Answer, Delivered, Event, SendEnded, SendStarted, Violation
+from busway.sim.history import (
+    Answer,
+    Delivered,
+    Event,
+    SendEnded,
+    SendStarted,
+    TransactionStarted,
+    Violation,
+)
 from busway.store.base import SubQueueKey, SubQueueKind
 
 NAME = "order"
@@ -61,6 +69,8 @@ class Numbers:
         """By incarnation and number."""
         self._sends: dict[int, SendStarted] = {}
         self._send_of: dict[int, int] = {}
+        self._transacted: set[int] = set()
+        """Sends of transactions: they may go by way of another entity, and arrive later (TXN-3)."""
         self._begun: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         """When a send began and was accepted, counted in events."""
@@ -75,6 +85,8 @@ class Numbers:
                 self._begun[event.send] = self._events
                 for body in event.bodies:
                     self._send_of[body] = event.send
+            case TransactionStarted():
+                self._transacted.update(event.sends)
             case SendEnded(send, Answer.DONE):
                 self._ended[send] = self._events
             case Delivered():
@@ -118,6 +130,7 @@ class Numbers:
     def _may_be_judged(self, incarnation: int, body: int) -> bool:
         sent = self._sends[self._send_of[body]]
         straight = sent.incarnation == incarnation and sent.destination is None
+        straight = straight and sent.send not in self._transacted
         forwards = self._routes.queues[incarnation].forward_dead_letters_to
         return straight and not sent.has_ids and sent.due_ms is None and forwards is None
 

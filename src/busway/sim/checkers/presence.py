@@ -25,6 +25,7 @@ from busway.sim.history import (
     SendStarted,
     SettleEnded,
     SettleStarted,
+    TransactionStarted,
     Violation,
 )
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -72,6 +73,8 @@ class Presence:
     def __init__(self) -> None:
         self.fates: dict[int, Fate] = {}
         self._sends: dict[int, tuple[int, ...]] = {}
+        self.transacted: set[int] = set()
+        """Sent in transactions: they may go by way of another entity, too (TXN-3)."""
         self._settlements: dict[int, SettleStarted] = {}
         self._cancels: dict[int, tuple[int, ...]] = {}
         self._routes = Routes()
@@ -86,6 +89,9 @@ class Presence:
         match event:
             case SendStarted():
                 self._send_started(now_ms, event)
+            case TransactionStarted():
+                for send in event.sends:
+                    self.transacted.update(self._sends[send])
             case SendEnded(send, answer):
                 self._sent(send, answer)
             case Delivered():
@@ -262,12 +268,14 @@ class Presence:
     def _was_cut_off(self, body: int) -> bool:
         """Removed for somebody who never got it: each is forgiven once."""
         fate = self.fates[body]
-        for incarnation in sorted(self._routes.from_(fate.incarnation, fate.destination)):
-            if self._cut_off.get(incarnation, 0) > 0:
-                self._cut_off[incarnation] -= 1
-                self._gone(fate, incarnation)
-                return True
-        return False
+        places = sorted(self._routes.from_(fate.incarnation, fate.destination))
+        # Where most are: what is few may be all that another can be forgiven by.
+        incarnation = max(places, key=lambda each: self._cut_off.get(each, 0))
+        if self._cut_off.get(incarnation, 0) <= 0:
+            return False
+        self._cut_off[incarnation] -= 1
+        self._gone(fate, incarnation)
+        return True
 
 
 def _removes(event: SettleStarted) -> bool:

@@ -74,6 +74,8 @@ class SessionStates:
 
     def _ended(self, change: int, place: Place, answer: Answer) -> None:
         known = self._known(place)
+        if change not in known.open:
+            return  # a later one is done, and its answer came first: on another connection
         if answer is Answer.REFUSED:
             del known.open[change]
         elif answer is Answer.DONE:

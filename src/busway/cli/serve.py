@@ -1,66 +1,19 @@
-"""The command line: `busway serve`, `busway cert` and `busway version`; others are `remote`'s.
-
-What a command needs is imported when it runs (D-33). Typer is told to leave rich alone, and not to
-convert options: it would load pydantic for that, 130 ms and 14 MB (measured), and `config` converts
-flags, variables and files alike, with one wording for what is wrong.
-"""
+"""`busway serve`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from functools import partial
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
-from busway import __version__
-from busway.pipeline.commands import app as pipeline_commands
-from busway.remote import capture as capture_command
-from busway.remote import commands as remote_commands
-from busway.remote import rules as rules_command
-from busway.remote import token as token_command
-
-USAGE_ERROR = 2
-"""What is wrong is the user's to put right: a setting, a port in use, a folder that is taken."""
-
-
-class AsTyped:
-    """A command or group whose options stay as they were typed."""
-
-    def get_params(self, context: Any) -> list[Any]:
-        options: list[Any] = super().get_params(context)  # type: ignore[misc]
-        for option in options:
-            option.process_value = partial(take_as_typed, option)
-        return options
-
-
-def take_as_typed(option: Any, context: Any, value: Any) -> Any:
-    return value if option.callback is None else option.callback(context, option, value)
-
-
-class Command(AsTyped, TyperCommand):
-    pass
-
-
-class Group(AsTyped, TyperGroup):
-    pass
-
-
-app = typer.Typer(
-    name="busway",
-    cls=Group,
-    help="An open message broker that speaks Azure Service Bus.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    no_args_is_help=True,
-)
+from busway.cli.options import Command, refuse
 
 SERVE_HELP = """Run a broker until it is told to stop (Ctrl-C or SIGTERM).
 
-It prints a connection string for the Azure SDKs, then a line that begins with 'ready'.
+On a terminal it prints a connection string for the Azure SDKs; elsewhere, where it would be kept in
+a log, 'busway connection-string' shows it. Then comes a line that begins with 'ready'.
 
 \b
   busway serve                                messages and entities in ./data
@@ -68,18 +21,16 @@ It prints a connection string for the Azure SDKs, then a line that begins with '
   busway serve --memory --port 0              for a test: nothing on disk
   busway serve --tls                          with TLS, for clients that insist on it
 
-Every option is also a variable (--http-port: BUSWAY_HTTP_PORT) and, but for the logs, a key in the
-[serve] table of the file (http_port = 5300). An option goes before a variable, that before the
-file.
+Every option is also a variable (--http-port: BUSWAY_HTTP_PORT) and, but for the logs and
+--accept-clock, a key in the [serve] table of the file (http_port = 5300). An option goes before a
+variable, that before the file.
 """
 
 
-@app.callback()
-def commands() -> None:
-    """Say which commands there are, also while there is only one."""
+def add_to(app: typer.Typer) -> None:
+    app.command(cls=Command, help=SERVE_HELP)(serve)
 
 
-@app.command(cls=Command, help=SERVE_HELP)
 def serve(
     data: Annotated[
         str | None,
@@ -120,6 +71,15 @@ def serve(
             "a free one, 'off' opens none. By default 5671 if it is free, none with --port 0.",
         ),
     ] = None,
+    https_port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="A port for the same while TLS is on, where clients look for HTTP in TLS and for "
+            "AMQP over WebSocket; 0 takes a free one, 'off' opens none. By default 443 if it is "
+            "free and allowed, none with --port 0.",
+        ),
+    ] = None,
     tls: Annotated[
         bool | None,
         typer.Option(
@@ -157,6 +117,30 @@ def serve(
             metavar="KEY",
             help="Key of the rule RootManageSharedAccessKey. Without it a random one is made at "
             "first start and kept in the data folder.",
+        ),
+    ] = None,
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File that has the key, in place of --key: a list of processes shows options.",
+        ),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Host names that tokens may be for, with commas between them, where clients "
+            "reach the broker by others than they sign: behind a proxy. Names by which clients "
+            "call it, localhost and this machine's own are known.",
+        ),
+    ] = None,
+    print_connection_string: Annotated[
+        bool | None,
+        typer.Option(
+            "--print-connection-string",
+            help="Print the connection string, with its key, even where standard output is no "
+            "terminal; see 'busway connection-string'.",
         ),
     ] = None,
     tier: Annotated[
@@ -210,6 +194,14 @@ def serve(
             "see 'busway fault'.",
         ),
     ] = None,
+    accept_clock: Annotated[
+        bool | None,
+        typer.Option(
+            "--accept-clock",
+            help="For one start: the machine's clock is right, and stores that were written with a "
+            "clock far ahead of it are set back.",
+        ),
+    ] = None,
     log_level: Annotated[
         str,
         typer.Option(
@@ -221,9 +213,17 @@ def serve(
         typer.Option(
             metavar="FORMAT",
             envvar="BUSWAY_LOG_FORMAT",
-            help="text, or json: one object per line. To stderr.",
+            help="text, or json: one object per line.",
         ),
     ] = "text",
+    log_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="BUSWAY_LOG_FILE",
+            help="Write the log to this file, which is opened anew on SIGHUP.  [default: stderr]",
+        ),
+    ] = None,
 ) -> None:
     from busway import config as configuration
     from busway.runtime import logs
@@ -240,12 +240,16 @@ def serve(
         "port": port,
         "http_port": http_port,
         "tls_port": tls_port,
+        "https_port": https_port,
         "tls": tls,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "stores": stores,
         "nodes": nodes,
         "key": key,
+        "key_file": key_file,
+        "hosts": hosts,
+        "print_connection_string": print_connection_string,
         "tier": tier,
         "namespace_partitions": namespace_partitions,
         "config": config,
@@ -253,6 +257,7 @@ def serve(
         "metrics": metrics,
         "metrics_entities": metrics_entities,
         "allow_faults": allow_faults,
+        "accept_clock": accept_clock,
     }
     try:
         loaded = configuration.load(flags, os.environ)
@@ -260,7 +265,10 @@ def serve(
         refuse(str(error))
     if loaded.settings.nodes > 1:
         refuse("--nodes is more than 1, and this release runs one node. Leave it out.")
-    logs.set_up(log_level.lower(), log_format.lower())
+    try:
+        logs.set_up(log_level.lower(), log_format.lower(), log_file)
+    except OSError as error:
+        refuse(f"--log-file: {log_file} cannot be opened: {error.strerror}.")
 
     from busway.runtime.data_folder import StartError
     from busway.runtime.serve import run
@@ -270,73 +278,3 @@ def serve(
     except StartError as error:
         refuse(str(error))
     sys.exit(status)
-
-
-CERT_HELP = """Make a certificate for a broker of your own, and the authority that signs it.
-
-The authority is made once and kept, so that clients have to be told of it once. Each call makes a
-new server certificate, for localhost, 127.0.0.1, ::1 and the names that are given.
-
-\b
-  busway cert
-  busway cert --out certs --name broker.example.com --name 10.0.0.7
-"""
-
-
-@app.command(cls=Command, help=CERT_HELP)
-def cert(
-    out: Annotated[
-        str, typer.Option(metavar="DIR", help="Folder for the files; made if it is not there.")
-    ] = "tls",
-    name: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST",
-            help="A name or address under which clients reach the broker; may be repeated.",
-        ),
-    ] = None,
-) -> None:
-    from pathlib import Path
-
-    from busway.runtime.certificates import CertificateError, CertificateFolder
-    from busway.runtime.trust import told
-
-    files = CertificateFolder(Path(out).resolve())
-    try:
-        files.make(name or [])
-    except CertificateError as error:
-        refuse(str(error))
-    print(told(files))
-
-
-@app.command(cls=Command)
-def version() -> None:
-    """Show the version, and what it runs on."""
-    import platform
-    import sqlite3
-
-    from busway.amqp import codec
-    from busway.runtime.serve import loop_name
-
-    print(f"busway {__version__}")
-    print(f"codec   {codec.IMPLEMENTATION}")
-    print(f"python  {platform.python_version()}")
-    print(f"loop    {loop_name()}")
-    print(f"sqlite  {sqlite3.sqlite_version}")
-
-
-remote_commands.add_to(app, Command)
-capture_command.add_to(app, Command)
-rules_command.add_to(app, Command, Group)
-token_command.add_to(app, Command)
-pipeline_commands.add_to(app, Command, Group)
-
-
-def refuse(text: str) -> NoReturn:
-    """One clear sentence and a status, never a traceback."""
-    print(f"busway: {text}", file=sys.stderr)
-    sys.exit(USAGE_ERROR)
-
-
-def main() -> None:
-    app(prog_name="busway")
