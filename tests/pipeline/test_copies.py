@@ -69,7 +69,7 @@ def test_what_a_broker_wrote_on_it_is_left_out(body: bytes) -> None:
         header=seen.header,
         ttl_ms=seen.ttl_ms,
         delivery_count=3,
-        lock_token=UUID(int=1),
+        lock_token=UUID(int=1).bytes_le,
         number=9,
         enqueued_ms=NOW_MS,
         locked_until_ms=NOW_MS,
@@ -102,6 +102,17 @@ def test_an_expiry_that_has_passed_is_left_out() -> None:
     later = read_properties(scan_message(copy_of(raw, NOW_MS + 1)).bare)
     assert later.absolute_expiry_time is None
     assert later.creation_time == PROPERTIES.creation_time
+
+
+def test_a_time_to_live_above_49_days_begins_anew() -> None:
+    """TTL-1: a header has no room for it, and the two times that say it are of another day."""
+    times = Properties(creation_time=1, absolute_expiry_time=1 + 100 * 86_400_000)
+    raw = encode_message(header=Header(ttl=0xFFFFFFFF), properties=times, data=b"")
+    seen = scan_message(copy_of(raw, NOW_MS))
+    assert (seen.ttl_ms, seen.absolute_expiry_ms) == (
+        100 * 86_400_000,
+        NOW_MS + 100 * 86_400_000,
+    )
 
 
 def test_the_key_of_another_way_is_left_out() -> None:

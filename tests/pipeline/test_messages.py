@@ -164,7 +164,9 @@ def test_times_become_a_header_and_an_annotation() -> None:
         seen = scan_message(encode(row))
         assert seen.ttl_ms == 90_000
         assert seen.scheduled_ms == int(when.timestamp() * 1000)
-    section, _ = decode_value(encode({"time_to_live": timedelta(days=365), "body": b""}))
+    long = encode({"time_to_live": timedelta(days=365), "body": b""})
+    assert scan_message(long).ttl_ms == 365 * 86_400_000
+    section, _ = decode_value(long)
     assert section.value[2] == 0xFFFFFFFF  # as long as a header can say
     assert Header(ttl=0xFFFFFFFF).ttl == section.value[2]
 

@@ -35,8 +35,8 @@ ConnectionString = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help=f"What 'busway serve' has printed. Or the variable {VARIABLE}, which other users of "
-        "this machine do not see.",
+        help=f"What 'busway connection-string' prints. Or the variable {VARIABLE}, which other "
+        "users of this machine do not see.",
     ),
 ]
 HttpEndpoint = Annotated[

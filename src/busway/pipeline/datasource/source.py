@@ -14,6 +14,7 @@ connection string stays in the first; the others get a signature that opens this
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ class BuswayDataSource(DataSource):
         return spark_schema(read_options(self._given).columns)
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(read_options(self._given))
+        options = read_options(self._given)
+        return FilteringBatchReader(options) if _spark_pushes_filters() else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         return StreamReader(read_options(self._given))
@@ -197,13 +199,8 @@ class BatchReader(DataSourceReader):
         self._not_before: datetime | None = None
         self._before: datetime | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Narrow what is read; Spark still looks at every row, so that narrowing is enough."""
-        for each in filters:
-            self._narrow(each)
-            yield each
-
-    def _narrow(self, each: Filter) -> None:
+    def narrow(self, each: Filter) -> None:
+        """Leave out what the filter excludes, as far as offsets and times can tell."""
         match each:
             case EqualTo(("partition",), int(value)):
                 self._only({value})
@@ -268,6 +265,25 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows_of(partition)
+
+
+class FilteringBatchReader(BatchReader):
+    """A reader that takes filters, for sessions with `spark.sql.python.filterPushdown.enabled`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Narrow what is read. Spark still applies every filter to every row."""
+        for each in filters:
+            self.narrow(each)
+            yield each
+
+
+def _spark_pushes_filters() -> bool:
+    """Whether this process was started to push filters.
+
+    Spark refuses a reader with `pushFilters` in a session that has pushdown off, which is the
+    default, and calls that method in this worker module only.
+    """
+    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
 
 
 def _cut(

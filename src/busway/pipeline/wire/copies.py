@@ -13,6 +13,8 @@ from typing import Any
 
 from busway.amqp.codec import scan_message
 from busway.amqp.sections import (
+    ABSOLUTE_EXPIRY_TIME,
+    TTL_MAX_MS,
     VIA_PARTITION_KEY,
     apply_changes,
     drop_application_properties,
@@ -21,6 +23,7 @@ from busway.amqp.sections import (
     read_application_properties,
     replace_properties,
     sender_front,
+    with_times,
 )
 from busway.model.partitioning import message_id_text
 
@@ -28,8 +31,8 @@ ORIGINAL_ID = "busway-original-message-id"
 """The application property of a copy that says which message it is a copy of."""
 RESUBMITTED_FOR = "busway-resubmitted-for"
 """Of a copy of a subscription's dead letter: the subscription, for the rules of others."""
-MESSAGE_ID, ABSOLUTE_EXPIRY = 0, 8
-"""Places in the properties section (AMQP 1.0, section 3.2.4)."""
+MESSAGE_ID = 0
+"""Its place in the properties section (AMQP 1.0, section 3.2.4)."""
 
 
 def copy_of(
@@ -49,8 +52,10 @@ def copy_of(
     bare = drop_application_properties(seen.bare, without)
     added = dict(more or {})
     fields: dict[int, Any] = {}
-    if seen.absolute_expiry_ms is not None and seen.absolute_expiry_ms <= now_ms:
-        fields[ABSOLUTE_EXPIRY] = None
+    if seen.ttl_ms is not None and seen.ttl_ms > TTL_MAX_MS:
+        bare = with_times(bare, now_ms, now_ms + seen.ttl_ms)
+    elif seen.absolute_expiry_ms is not None and seen.absolute_expiry_ms <= now_ms:
+        fields[ABSOLUTE_EXPIRY_TIME] = None
     if message_id is not None:
         fields[MESSAGE_ID] = message_id
         if seen.message_id is not None and ORIGINAL_ID not in read_application_properties(bare):

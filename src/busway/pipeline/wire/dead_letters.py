@@ -250,7 +250,8 @@ class DeadLetterQueue:
         if not isinstance(declared, Declared):
             raise BrokenError("a transaction was not declared")
         ids = [taken.delivery_id for taken, _ in copies]
-        tokens = [self._held.pop(each) for each in ids if each in self._held]
+        for each in ids:
+            self._held.pop(each, None)
         state = TransactionalState(declared.txn_id, Accepted())
         self._receiver.settle(ids, state, settled=False)
         for _, copy in copies:
@@ -263,8 +264,8 @@ class DeadLetterQueue:
         error = outcome.error if isinstance(outcome, Rejected) else None
         if error is None or error.condition not in NOT_DONE:
             raise BrokenError(text_of(error))
-        # Each of these was answered for within the transaction: a link has no more to say of them.
-        self._hand_back(tokens)
+        # Without counting as delivered (DLV-1). Locks that have run out have done so already.
+        self._receiver.settle(ids, Released())
         self._at_a_time = max(1, self._at_a_time // 2)  # it may have been too much for their locks
         raise RolledBackError(text_of(error))
 
@@ -307,15 +308,6 @@ class DeadLetterQueue:
             middle = len(held) // 2
             self._renew(held[:middle])
             self._renew(held[middle:])
-
-    def _hand_back(self, tokens: Sequence[UUID]) -> None:
-        """Without counting as delivered (DLV-1). Locks that have run out have done so already."""
-        for token in tokens:
-            asked = {"lock-tokens": Array([token], UUID), "disposition-status": "released"}
-            try:
-                self._line.ask("update-disposition", asked)
-            except RefusedError as error:
-                log.info("not handed back: %s", error)
 
     def close(self) -> None:
         """Hand back what is held, and leave."""

@@ -23,15 +23,16 @@ from busway.amqp.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
     DATA,
+    LATEST_MS,
     PARTITION_KEY,
     SCHEDULED_ENQUEUE_TIME,
+    TTL_MAX_MS,
     encode_message,
 )
 from busway.broker.journal_columns import UNDECODABLE
 from busway.broker.journal_properties import AMQP_NAMES, EPOCH
 
 BODY_TYPES = ("data", "string", "binary", "value", "sequence")
-TTL_MAX_MS = 0xFFFFFFFF
 MILLISECOND = timedelta(milliseconds=1)
 _CLASSES = {name: cls for cls, name in AMQP_NAMES.items()}
 _DECIMALS = ("decimal32", "decimal64", "decimal128")
@@ -50,11 +51,12 @@ class MessageError(Exception):
 
 def encode(row: Mapping[str, Any]) -> bytes:
     """The message of a row; columns that it does not have are null. Raises `MessageError`."""
+    ttl_ms = _time_to_live_ms(row.get("time_to_live"))
     try:
         sections = encode_message(
-            header=_header(row.get("time_to_live")),
+            header=None if ttl_ms is None else Header(ttl=min(ttl_ms, TTL_MAX_MS)),
             annotations=_annotations(row) or None,
-            properties=_properties(row),
+            properties=_properties(row, ttl_ms),
             application_properties=_user(row) or None,
         )
     except (ValueError, ProtocolError) as error:
@@ -62,13 +64,13 @@ def encode(row: Mapping[str, Any]) -> bytes:
     return sections + body_section(row.get("body"), row.get("body_type"))
 
 
-def _header(time_to_live: Any) -> Header | None:
+def _time_to_live_ms(time_to_live: Any) -> int | None:
     if time_to_live is None:
         return None
     ms = time_to_live // MILLISECOND if isinstance(time_to_live, timedelta) else int(time_to_live)
     if ms <= 0:
         raise MessageError(f"time_to_live is {ms} ms, and must be above zero.")
-    return Header(ttl=min(ms, TTL_MAX_MS))
+    return min(ms, LATEST_MS)
 
 
 def _annotations(row: Mapping[str, Any]) -> dict[amqp.Symbol, Any]:
@@ -86,7 +88,7 @@ def timestamp(when: datetime) -> amqp.Timestamp:
     return amqp.Timestamp((when - EPOCH) // MILLISECOND)
 
 
-def _properties(row: Mapping[str, Any]) -> Properties | None:
+def _properties(row: Mapping[str, Any], ttl_ms: int | None) -> Properties | None:
     fields = {
         "message_id": row.get("message_id"),
         "to": row.get("to"),
@@ -100,6 +102,10 @@ def _properties(row: Mapping[str, Any]) -> Properties | None:
     given: dict[str, Any] = {
         name: str(value) for name, value in fields.items() if value is not None
     }
+    if ttl_ms is not None and ttl_ms > TTL_MAX_MS:
+        # A header has no room for it: the difference of the two says it. It must not depend on
+        # when it is sent, because a row that is sent again is told by its bytes.
+        given |= {"creation_time": 0, "absolute_expiry_time": ttl_ms}
     return Properties(**given) if given else None
 
 
