@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+from dotnet import install as dotnet
 from entities import configuration
 
 from busway.runtime.certificates import CertificateFolder
@@ -36,6 +37,10 @@ SUITE_S = 900
 """A suite takes one or two minutes; one that takes this long hangs."""
 NODE_MIN = (20, 14)
 JAVA_MIN = (17,)
+GO_MIN = (1, 25)
+_PID = os.getpid()
+OWN_ADDRESS = f"127.{64 + _PID // 65_536 % 64}.{_PID // 256 % 256}.{_PID % 256}"
+"""A loopback address on which the well-known ports are free, for tests of who dials them."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,19 @@ class Suite:
     """Commands that get what is pinned; they do little when it is there already."""
     test: list[str]
     reports: str
-    """Where its reports are, JUnit's XML or TAP: a pattern below `compliance/`."""
+    """Where its reports are, JUnit's XML, TAP or Go's text: a pattern below `compliance/`."""
     output: Path | None = None
     """Where its standard output goes, if that is its report."""
+    mode: str = ""
+    """How it reaches the server, if it runs once for each way to."""
 
     @property
     def folder(self) -> Path:
         return HERE / self.name
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.name}-{self.mode}" if self.mode else self.name
 
 
 @dataclass(frozen=True)
@@ -98,14 +109,31 @@ def proton_missing() -> str:
     return lacks("cc")
 
 
+def go_missing() -> str:
+    return lacks("go") or older(["go", "version"], GO_MIN)
+
+
+def dotnet_missing() -> str:
+    return dotnet.missing()
+
+
 # --- the suites ----------------------------------------------------------------------------------
 
 
-def install_js() -> list[list[str]]:
-    wanted, installed = HERE / "js/package-lock.json", HERE / "js/node_modules/.package-lock.json"
+def install_by_npm(suite: str) -> list[list[str]]:
+    wanted = HERE / suite / "package-lock.json"
+    installed = HERE / suite / "node_modules/.package-lock.json"
     if installed.exists() and installed.stat().st_mtime > wanted.stat().st_mtime:
         return []
     return [["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"]]
+
+
+def install_js() -> list[list[str]]:
+    return install_by_npm("js")
+
+
+def install_rhea() -> list[list[str]]:
+    return install_by_npm("rhea")
 
 
 def install_java() -> list[list[str]]:
@@ -127,23 +155,57 @@ def install_proton() -> list[list[str]]:
     ]
 
 
+def install_go() -> list[list[str]]:
+    return [["go", "mod", "download"], ["go", "vet", "./..."]]
+
+
+def install_dotnet() -> list[list[str]]:
+    requirements = str(HERE / "dotnet" / "requirements.txt")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return [[*pip, "-r", requirements], [sys.executable, "install.py"]]
+
+
+def dotnet_suite(mode: str) -> Suite:
+    report = f"build/dotnet-{mode}.xml"
+    return Suite(
+        "dotnet",
+        "Azure.Messaging.ServiceBus (.NET)",
+        dotnet_missing,
+        install_dotnet,
+        [sys.executable, "-m", "pytest", f"--ways={mode}", f"--junitxml={HERE / report}"],
+        report,
+        mode=mode,
+    )
+
+
+NODE_TESTS = [
+    "node",
+    "--test-force-exit",
+    "--test-reporter=spec",
+    "--test-reporter-destination=stderr",
+    "--test-reporter=tap",  # Lines as they come: Node's JUnit report is cut off by a forced exit.
+    "--test-reporter-destination=stdout",
+    "suite.js",
+]
+
 SUITES = (
     Suite(
         "js",
         "@azure/service-bus (Node)",
         node_missing,
         install_js,
-        [
-            "node",
-            "--test-force-exit",
-            "--test-reporter=spec",
-            "--test-reporter-destination=stderr",
-            "--test-reporter=tap",
-            "--test-reporter-destination=stdout",
-            "suite.js",
-        ],
-        "build/js.tap",  # Lines as they come: Node's JUnit report is cut off by a forced exit.
+        NODE_TESTS,
+        "build/js.tap",
         BUILD / "js.tap",
+    ),
+    Suite(
+        "rhea",
+        "rhea (Node)",
+        node_missing,
+        install_rhea,
+        NODE_TESTS,
+        "build/rhea.tap",
+        BUILD / "rhea.tap",
     ),
     Suite(
         "java",
@@ -154,6 +216,14 @@ SUITES = (
         "java/target/surefire-reports/TEST-*.xml",
     ),
     Suite(
+        "jms",
+        "Qpid JMS (Java)",
+        java_missing,
+        install_java,
+        ["mvn", "--batch-mode", "--quiet", "surefire:test"],
+        "jms/target/surefire-reports/TEST-*.xml",
+    ),
+    Suite(
         "proton",
         "Qpid Proton (Python binding)",
         proton_missing,
@@ -161,24 +231,36 @@ SUITES = (
         [str(BUILD / "proton/bin/python"), "-m", "pytest", f"--junitxml={BUILD / 'proton.xml'}"],
         "build/proton.xml",
     ),
+    Suite(
+        "go",
+        "azservicebus (Go)",
+        go_missing,
+        install_go,
+        ["go", "test", "-v", "-count=1", "-parallel=16", f"-timeout={SUITE_S}s", "./..."],
+        "build/go.txt",
+        BUILD / "go.txt",
+    ),
+    dotnet_suite("plain"),
+    dotnet_suite("tls"),
+    dotnet_suite("websocket"),
 )
 
 
 def run(suite: Suite, *, on_disk: bool) -> Result:
     if missing := suite.missing():
-        print(f"--- {suite.name}: skipped, {missing}", flush=True)
+        print(f"--- {suite.full_name}: skipped, {missing}", flush=True)
         return Result(suite, note=f"skipped: {missing}")
-    print(f"--- {suite.name}: {suite.client}", flush=True)
+    print(f"--- {suite.full_name}: {suite.client}", flush=True)
     for command in suite.install():
         if subprocess.run(command, cwd=suite.folder, check=False).returncode:
             return Result(suite, note=f"failed to install: {' '.join(command)}")
     for report in HERE.glob(suite.reports):
         report.unlink()
     started = time.monotonic()
-    log = BUILD / f"{suite.name}.server.log"
+    log = BUILD / f"{suite.full_name}.server.log"
     with tempfile.TemporaryDirectory(prefix="busway-compliance-") as folder:
         files = CertificateFolder(Path(folder, "tls"))
-        files.make([])
+        files.make([OWN_ADDRESS])
         server = Server(
             config=configuration(),
             data=Path(folder, "data") if on_disk else None,
@@ -208,8 +290,10 @@ def _test(suite: Suite, server: Server, files: CertificateFolder) -> int:
         "BUSWAY_CONNECTION_STRING": server.connection_string,
         "BUSWAY_TLS_CONNECTION_STRING": server.tls_connection_string,
         "BUSWAY_AUTHORITY": str(files.authority),
+        "BUSWAY_OWN_ADDRESS": OWN_ADDRESS,
         "BUSWAY_TRUST_STORE": str(files.authority_for_java),
         "NODE_EXTRA_CA_CERTS": str(files.authority),
+        "SSL_CERT_FILE": str(files.authority),
     }
     with suite.output.open("w") if suite.output else nullcontext() as output:
         return subprocess.run(
@@ -224,11 +308,8 @@ def _test(suite: Suite, server: Server, files: CertificateFolder) -> int:
 
 def count(reports: Iterable[Path]) -> Counter[str]:
     """Tests by what became of them."""
-    return Counter(
-        each
-        for report in reports
-        for each in (_tap_outcomes(report) if report.suffix == ".tap" else _junit_outcomes(report))
-    )
+    readers = {".tap": _tap_outcomes, ".txt": _go_outcomes, ".xml": _junit_outcomes}
+    return Counter(each for report in reports for each in readers[report.suffix](report))
 
 
 def _junit_outcomes(report: Path) -> Iterator[str]:
@@ -245,18 +326,28 @@ def _tap_outcomes(report: Path) -> Iterator[str]:
             yield "skipped" if "# SKIP" in line else "passed"
 
 
+def _go_outcomes(report: Path) -> Iterator[str]:
+    """Of the tests that have no tests below them: those do the work."""
+    marks = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
+    found = re.findall(r"^ *--- (PASS|FAIL|SKIP): (\S+)", report.read_text(), re.MULTILINE)
+    parents = {name.rpartition("/")[0] for _, name in found}
+    for mark, name in found:
+        if name not in parents:
+            yield marks[mark]
+
+
 def show(results: list[Result]) -> None:
-    print(f"\n{'suite':8}{'client':36}{'passed':>7}{'failed':>7}{'skipped':>8}{'s':>6}")
+    print(f"\n{'suite':18}{'client':36}{'passed':>7}{'failed':>7}{'skipped':>8}{'s':>6}")
     for result in results:
         print(
-            f"{result.suite.name:8}{result.suite.client:36}{result.tests['passed']:7}"
+            f"{result.suite.full_name:18}{result.suite.client:36}{result.tests['passed']:7}"
             f"{result.tests['failed']:7}{result.tests['skipped']:8}{result.seconds:6.0f}"
             f"  {result.note}".rstrip()
         )
 
 
 def main() -> int:
-    names = [suite.name for suite in SUITES]
+    names = list(dict.fromkeys(suite.name for suite in SUITES))
     parser = argparse.ArgumentParser(description="Run suites of other clients against Busway.")
     parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(names)}")
     parser.add_argument("--disk", action="store_true", help="keep the stores on disk")

@@ -146,9 +146,15 @@ class Conversation:
     def outcome(self, delivery: Delivery) -> Outcome:
         """Wait until the broker has settled, and tell how."""
         self.wait(lambda: delivery.settled, "the broker settles")
+        told = self.told(delivery)
+        delivery.settle()
+        return told
+
+    @staticmethod
+    def told(delivery: Delivery) -> Outcome:
+        """What the broker has said of it last."""
         state, data = int(delivery.remote_state), delivery.remote.data
         condition = delivery.remote.condition
-        delivery.settle()
         if state == TRANSACTIONAL:
             transaction, outcome = data[0], data[1] if len(data) > 1 else None
             return Outcome(_code(outcome), bytes(transaction))
@@ -192,12 +198,15 @@ class Receiver:
     def settle(
         self, delivery: Delivery, state: int = ACCEPTED, transaction: bytes | None = None
     ) -> Outcome:
+        """In a transaction the broker answers and leaves it unsettled: the discharge decides."""
         if transaction is None:
             delivery.update(state)
-        else:
-            delivery.local.data = [transaction, Described(ulong(state), [])]
-            delivery.update(TRANSACTIONAL)
-        return self.conversation.outcome(delivery)
+            return self.conversation.outcome(delivery)
+        delivery.local.data = [transaction, Described(ulong(state), [])]
+        delivery.update(TRANSACTIONAL)
+        self.conversation.wait(lambda: delivery.remote_state, "the broker answers")
+        assert not delivery.settled
+        return self.conversation.told(delivery)
 
 
 @dataclass

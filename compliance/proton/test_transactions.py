@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from conversation import ACCEPTED, MODIFIED, REJECTED, Conversation, Coordinator, keyed, take
 from proton import Message
+from proton.utils import LinkDetached
 
 UNKNOWN = "amqp:transaction:unknown-id"
 
@@ -93,6 +94,32 @@ def test_a_settlement_rolled_back_leaves_the_message_locked(
     assert receiver.receive()[0][0].body == "kept"
 
 
+def test_a_commit_settles_the_delivery(
+    client: Conversation, coordinator: Coordinator, queue: str
+) -> None:
+    receiver = client.receiver(queue)
+    client.send(client.sender(queue), keyed("done"))
+    [(_, delivery)] = receiver.receive()
+    transaction = coordinator.declare()
+    receiver.settle(delivery, ACCEPTED, transaction)
+    assert coordinator.commit(transaction).state == ACCEPTED
+    assert client.outcome(delivery).state == ACCEPTED
+
+
+def test_after_a_rollback_the_delivery_is_settled_again(
+    client: Conversation, coordinator: Coordinator, queue: str
+) -> None:
+    receiver = client.receiver(queue)
+    client.send(client.sender(queue), keyed("again"))
+    [(_, delivery)] = receiver.receive()
+    transaction = coordinator.declare()
+    receiver.settle(delivery, ACCEPTED, transaction)
+    assert coordinator.roll_back(transaction).state == ACCEPTED
+    assert not delivery.settled
+    assert receiver.settle(delivery).state == ACCEPTED
+    assert receiver.is_empty()
+
+
 @pytest.mark.parametrize("discharge", [Coordinator.commit, Coordinator.roll_back])
 def test_an_unknown_transaction_is_said_to_be_unknown(
     coordinator: Coordinator, discharge: Callable[..., object]
@@ -161,7 +188,7 @@ def test_send_via_moves_on_after_the_commit(
     client: Conversation, coordinator: Coordinator, entity: Callable[[str], str]
 ) -> None:
     via, destination = entity("queue"), entity("queue")
-    receiver, target = client.receiver(via), client.receiver(destination)
+    receiver = client.receiver(via)
     client.send(client.sender(via), keyed("request"))
     [(_, delivery)] = receiver.receive()
     sender = client.sender(via, destination=destination)
@@ -170,10 +197,21 @@ def test_send_via_moves_on_after_the_commit(
     message = keyed("answer")
     message.annotations["x-opt-via-partition-key"] = "key"
     assert client.send(sender, message, transaction).state == ACCEPTED
-    assert target.is_empty()
-    assert coordinator.commit(transaction).state == ACCEPTED
-    assert target.receive()[0][0].body == "answer"
+    with Conversation() as outside:  # TXN-3: a coordinator's session receives from one entity
+        target = outside.receiver(destination)
+        assert target.is_empty()
+        assert coordinator.commit(transaction).state == ACCEPTED
+        assert target.receive()[0][0].body == "answer"
     assert receiver.is_empty()
+
+
+def test_a_receiver_of_another_entity_is_refused(
+    client: Conversation, coordinator: Coordinator, entity: Callable[[str], str]
+) -> None:
+    """TXN-3: where the coordinator came first, all goes through the first link's entity."""
+    client.sender(entity("queue"))
+    with pytest.raises(LinkDetached, match="its transactions go through"):
+        client.receiver(entity("queue"))
 
 
 def _in_another_session(client: Conversation, address: str) -> object:

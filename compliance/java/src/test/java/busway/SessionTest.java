@@ -14,12 +14,16 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import busway.World.Flavour;
 import com.azure.core.amqp.exception.AmqpErrorCondition;
 import com.azure.core.amqp.exception.AmqpException;
+import com.azure.messaging.servicebus.ServiceBusException;
+import com.azure.messaging.servicebus.ServiceBusFailureReason;
+import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.ServiceBusSessionReceiverClient;
 import java.time.Duration;
 import java.time.OffsetDateTime;
 import java.util.List;
 import java.util.Set;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -28,6 +32,11 @@ import org.junit.jupiter.params.provider.EnumSource;
  * under that name: who accepts a session again does it on another connection.
  */
 class SessionTest {
+    private static final int TURNS = 20;
+    /** A hundred take over a minute; BUSWAY_ROUNDS=5 is for the impatient. */
+    private static final int ROUNDS =
+        Integer.parseInt(System.getenv().getOrDefault("BUSWAY_ROUNDS", "100"));
+
     private static ServiceBusSessionReceiverClient sessions(World world, String queue) {
         return world.kept(world.builder.sessionReceiver().queueName(queue)
             .maxAutoLockRenewDuration(Duration.ZERO).buildClient());
@@ -102,6 +111,49 @@ class SessionTest {
                 assertArrayEquals(new byte[] {1, 2, 3}, receiver.getSessionState());
                 receiver.setSessionState(null);
                 assertNull(receiver.getSessionState());
+            }
+        }
+    }
+
+    /**
+     * The SDK names a session's link after the session. It forgets a link a moment after its detach
+     * was answered, and until then hands out the closed one: no attach is sent then, and the first
+     * request is answered that the lock is lost. Who asks again has a link, and all must be well.
+     */
+    @ParameterizedTest
+    @EnumSource(Flavour.class)
+    @Timeout(600)
+    void aSessionIsAcceptedAgainAtOnce(Flavour flavour) throws Exception {
+        for (int round = 0; round < ROUNDS; round++) {
+            try (World world = new World(flavour)) {
+                String session = "round-" + round;
+                String queue = round == 0 ? world.take("session") : world.again("session");
+                send(world.queueSender(queue), session, TURNS);
+                var sessions = sessions(world, queue);
+                for (int turn = 0; turn < TURNS; turn++) {
+                    byte[] before = null;
+                    ServiceBusReceiverClient held = null;
+                    for (int attempt = 0; held == null; attempt++) {
+                        held = sessions.acceptSession(session);
+                        try {
+                            before = held.getSessionState();
+                        } catch (ServiceBusException error) {
+                            assertEquals(ServiceBusFailureReason.SESSION_LOCK_LOST, error.getReason());
+                            assertTrue(attempt < 20, "the session could not be accepted again");
+                            held.close();
+                            held = null;
+                            Thread.sleep(10);
+                        }
+                    }
+                    try (var receiver = held) {
+                        assertEquals(turn, before == null ? 0 : before[0]);
+                        receiver.setSessionState(new byte[] {(byte) (turn + 1)});
+                        assertTrue(receiver.renewSessionLock().isAfter(OffsetDateTime.now()));
+                        var message = receiveOne(receiver);
+                        assertEquals(session + turn, message.getBody().toString());
+                        receiver.complete(message);
+                    }
+                }
             }
         }
     }

@@ -61,6 +61,12 @@ final class World implements AutoCloseable {
         return prefix + "-" + TAKEN.merge(prefix, 1, Integer::sum);
     }
 
+    /** The entity of that kind that was taken last. */
+    String again(String kind) {
+        String prefix = partitioned() ? kind + "-partitioned" : kind;
+        return prefix + "-" + TAKEN.get(prefix);
+    }
+
     ServiceBusSenderClient queueSender(String queue) {
         return kept(builder.sender().queueName(queue).buildClient());
     }
