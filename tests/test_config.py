@@ -66,6 +66,7 @@ class TestSettings:
             port=5672,
             http_port=5300,
             tls_port=5671,
+            https_port=443,
             tls=False,
             tls_cert=None,
             tls_key=None,
@@ -90,8 +91,9 @@ class TestSettings:
 
     @pytest.mark.parametrize("word", ["off", "OFF", False])
     def test_ports_beside_the_first_can_be_off(self, word: object) -> None:
-        settings = load({"http_port": word, "tls_port": word}, {}).settings
-        assert (settings.http_port, settings.tls_port) == (None, None)
+        names = ("http_port", "tls_port", "https_port")
+        settings = load(dict.fromkeys(names, word), {}).settings
+        assert [getattr(settings, name) for name in names] == [None, None, None]
         with pytest.raises(ConfigError, match="--port is"):
             load({"port": word}, {})
 
@@ -668,7 +670,7 @@ class TestRoundTrips:
         path=st.just("orders"),
         enable_partitioning=st.booleans(),
         lock_duration_ms=st.integers(5_000, 300_000),
-        max_delivery_count=st.integers(1, 2000),
+        max_delivery_count=st.integers(1, 2**31 - 1),
         default_ttl_ms=st.none() | st.integers(1, 10**12),
         dead_lettering_on_expiration=st.booleans(),
         max_size_mb=st.sampled_from([1024, 2048, 3072, 4096, 5120]),

@@ -63,3 +63,27 @@ def test_any_bad_byte_says_the_same_however_it_is_cut(name: str, data: st.DataOb
     in_two = twice.receive(bad[:cut]) + twice.receive(bad[cut:])
     assert told(once.receive(bad)) == told(in_two)
     assert once.take_output() == twice.take_output()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(NAMES),
+    st.lists(st.integers(1, 3_000), min_size=1, max_size=5),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+)
+def test_slices_say_the_same_in_the_same_order(
+    name: str, sizes: list[int], frames: list[int]
+) -> None:
+    """Whatever is fed in between, and however many frames are handled at a time."""
+    data = converse(name)
+    once, sliced = (Connection(SERVER, role=Role.SERVER) for _ in range(2))
+    events: list[Event] = []
+    offset = step = 0
+    while offset < len(data) or sliced.has_input:
+        size = sizes[step % len(sizes)]
+        sliced.feed(data[offset : offset + size])
+        offset += size
+        events += sliced.advance(frames[step % len(frames)])
+        step += 1
+    assert told(events) == told(once.receive(data))
+    assert sliced.take_output() == once.take_output()

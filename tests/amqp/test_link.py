@@ -311,6 +311,21 @@ def test_a_drain_is_answered_with_the_credit_used_up() -> None:
     assert (link.credit, link.drain) == (0, False)
 
 
+def test_a_drain_is_counted_although_its_credit_was_taken_back_meanwhile() -> None:
+    """Else both ends would count deliveries differently, and later credit be worth less."""
+    pair = Pair()
+    receiver, sender = pair.link(LinkRole.RECEIVER)
+    receiver.set_credit(5, drain=True)
+    pair.to_server()
+    sender.drained()
+    receiver.set_credit(0)
+    pair.settle_wire()
+    receiver.set_credit(1)
+    pair.settle_wire()
+    assert (receiver.credit, sender.credit) == (1, 1)
+    assert receiver.delivery_count == sender.delivery_count == 5
+
+
 def test_a_drain_without_credit_is_answered_too() -> None:
     raw, link = raw_receiver()
     raw.send(Flow(0, 100, 0, 1, 0, 0, 0, drain=True), channel=1)

@@ -22,6 +22,7 @@ from busway.amqp.sections import (
     pack_header,
     read_application_properties,
     read_properties,
+    replace_properties,
     unpack_header,
     with_message_id,
 )
@@ -180,12 +181,64 @@ def test_a_null_among_them_is_as_good_as_none(codec: ModuleType) -> None:
 
 
 @each_codec
-@pytest.mark.parametrize("message_id", ["text", ULong(7), TOKEN, b"binary", None])
+@pytest.mark.parametrize("message_id", ["text", ULong(7), TOKEN, b"\x00\xff", b"\x01", None])
 def test_a_message_id_keeps_the_type_that_its_sender_chose(
     codec: ModuleType, message_id: Any
 ) -> None:
     sent = encode_message(properties=Properties(message_id=message_id))
     assert typed(codec.scan_message(sent).message_id) == typed(message_id)
+
+
+TEXTS = {
+    "message_id": "an id",
+    "to": "there",
+    "subject": "s\u00fcbject",
+    "reply_to": "here",
+    "correlation_id": "another id",
+    "content_type": "text/plain",
+    "content_encoding": "utf-8",
+    "group_id": "session " + "x" * 300,
+    "reply_to_group_id": "answers",
+}
+SYMBOLS = ("content_type", "content_encoding")
+
+
+@each_codec
+@pytest.mark.parametrize("written_as", [bytes, Symbol, str])
+def test_texts_of_another_type_are_taken_as_texts(codec: ModuleType, written_as: type) -> None:
+    """The Python SDK writes binaries where it has received texts."""
+    fields: list[Any] = [None] * 13
+    for name, text in TEXTS.items():
+        place = [field.name for field in Properties.FIELDS].index(name)
+        fields[place] = text.encode() if written_as is bytes else written_as(text)
+    if written_as is Symbol:
+        fields[3] = TEXTS["subject"]  # symbols are ASCII
+    keys = {Symbol("x-opt-partition-key"): b"session", Symbol("x-opt-via-partition-key"): b"via"}
+    payload = octets("00 53 72") + PURE.encode_value(keys)
+    payload += octets("00 53 73") + PURE.encode_value(fields) + DATA
+    found = codec.scan_message(payload)
+    assert found.message_id == "an id"
+    assert found.group_id == TEXTS["group_id"]
+    assert (found.partition_key, found.via_partition_key) == ("session", "via")
+    expected = {name: Symbol(text) if name in SYMBOLS else text for name, text in TEXTS.items()}
+    sent = codec.decode_value(found.bare)[0].value
+    kept = {field.name: value for field, value in zip(Properties.FIELDS, sent, strict=True)}
+    assert typed({name: kept[name] for name in TEXTS}) == typed(expected)
+    assert b"\xa1\x07session" in found.annotations
+
+
+@each_codec
+def test_binary_that_is_no_text_stays_what_it_is(codec: ModuleType) -> None:
+    ids = Properties(message_id=b"\xff\xfe", correlation_id=b"\x00\x01", user_id=b"me")
+    sent = encode_message(properties=ids, data=b"x")
+    assert codec.scan_message(sent).bare == sent
+
+
+@each_codec
+def test_a_group_id_that_is_no_text_is_refused(codec: ModuleType) -> None:
+    fields: list[Any] = [None] * 10 + [b"\xff"]
+    with pytest.raises(ProtocolError):
+        codec.scan_message(octets("00 53 73") + PURE.encode_value(fields))
 
 
 MALFORMED = {
@@ -258,6 +311,7 @@ def test_a_delivery_carries_what_the_broker_knows_with_its_exact_types(codec: Mo
     delivery = deliver(codec, delivery_count=2, locked_until_ms=7, partition=3, state=1)
     header, after = codec.decode_composite(delivery)
     assert header == Header(True, 3, 5000, False, 2)
+    _, after = codec.decode_value(delivery, after)
     section, after = codec.decode_value(delivery, after)
     assert section.descriptor == ULong(0x72)
     assert typed(section.value) == typed(
@@ -280,6 +334,7 @@ def test_a_message_of_a_topic_tells_the_number_that_it_had_there(codec: ModuleTy
     """SEQ-6, RUL-3."""
     delivery = deliver(codec, locked_until_ms=7, enqueued_number=1 << 50)
     _, after = codec.decode_composite(delivery)
+    _, after = codec.decode_value(delivery, after)
     section, after = codec.decode_value(delivery, after)
     assert section.value[Symbol("x-opt-enqueue-sequence-number")] == 1 << 50
     assert section.value[Symbol("x-opt-locked-until")] == Timestamp(7)
@@ -292,6 +347,7 @@ def test_a_forwarded_dead_letter_says_where_it_comes_from(codec: ModuleType, sou
     """DLQ-4: a string; the sender's own annotations stay as they are."""
     delivery = deliver(codec, dead_letter_source=source, partition=3, enqueued_number=9)
     _, after = codec.decode_composite(delivery)
+    _, after = codec.decode_value(delivery, after)
     section, after = codec.decode_value(delivery, after)
     assert typed(section.value[Symbol("x-opt-deadletter-source")]) == typed(source)
     assert section.value[Symbol("x-opt-partition-key")] == "key"
@@ -321,10 +377,56 @@ def test_a_message_without_a_lock_says_nothing_of_it(codec: ModuleType) -> None:
 
 @each_codec
 def test_a_lock_token_is_a_uuid_among_the_delivery_annotations(codec: ModuleType) -> None:
-    delivery = deliver(codec, lock_token=TOKEN)
+    delivery = deliver(codec, lock_token=TOKEN.bytes_le)
+    assert delivery_annotations(codec, delivery) == {Symbol("x-opt-lock-token"): TOKEN}
+
+
+def delivery_annotations(codec: ModuleType, delivery: bytes) -> Any:
     _, after = codec.decode_composite(delivery)
     section, _ = codec.decode_value(delivery, after)
-    assert section == Described(ULong(0x71), {Symbol("x-opt-lock-token"): TOKEN})
+    assert section.descriptor == ULong(0x71)
+    return section.value
+
+
+@each_codec
+def test_a_delivery_without_delivery_annotations_has_an_empty_map(codec: ModuleType) -> None:
+    """N-8."""
+    assert delivery_annotations(codec, deliver(codec)) == {}
+
+
+@each_codec
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_the_senders_delivery_annotations_come_back(codec: ModuleType, token: UUID | None) -> None:
+    """N-8: null values, too, and wherever in the message they were written."""
+    own = {Symbol("x-opt-mine"): "kept", Symbol("empty"): None, Symbol("many"): [1] * 300}
+    section = b"\x00\x53\x71" + codec.encode_value(own)
+    for payload in (section + BARE, BARE + section):
+        kept = codec.scan_message(payload).bare
+        delivery = deliver(codec, bare=kept, lock_token=token and token.bytes_le)
+        expected = own if token is None else {Symbol("x-opt-lock-token"): token} | own
+        assert typed(delivery_annotations(codec, delivery)) == typed(expected)
+        assert delivery.endswith(BARE)
+        assert delivery.count(b"x-opt-mine") == 1
+
+
+@each_codec
+def test_the_token_of_an_old_lock_is_not_kept(codec: ModuleType) -> None:
+    """A received message that is sent again."""
+    again = deliver(codec, lock_token=TOKEN.bytes_le)
+    assert codec.scan_message(again).bare == BARE
+
+
+@pytest.mark.parametrize("bare", [BARE, DATA, b""])
+def test_editing_leaves_delivery_annotations_in_front(bare: bytes) -> None:
+    codec = CODECS["pure"]
+    front = b"\x00\x53\x71" + codec.encode_value({Symbol("x-opt-mine"): 1})
+    kept = codec.scan_message(front + bare).bare
+    changes = merge_changes(None, {"reason": "because"})
+    assert apply_changes(kept, changes) == front + apply_changes(bare, changes)
+    assert replace_properties(kept, {3: "s"}) == front + replace_properties(bare, {3: "s"})
+    if bare != BARE:
+        assert with_message_id(kept, "id") == front + with_message_id(bare, "id")
+    assert drop_body(kept) == front + drop_body(bare)
 
 
 @both_codecs
@@ -337,7 +439,7 @@ def test_a_lock_token_is_a_uuid_among_the_delivery_annotations(codec: ModuleType
     ),
     ttl_ms=st.none() | st.integers(0, 0xFFFFFFFF),
     delivery_count=st.integers(0, 0xFFFFFFFF),
-    lock_token=st.none() | st.uuids(),
+    lock_token=st.none() | st.binary(min_size=16, max_size=16),
     number=st.integers(0, (1 << 63) - 1),
     enqueued_ms=st.integers(-62135596800000, 1 << 50),
     locked_until_ms=st.none() | st.integers(0, 1 << 50),
@@ -345,13 +447,84 @@ def test_a_lock_token_is_a_uuid_among_the_delivery_annotations(codec: ModuleType
     partition=st.none() | st.integers(0, 100),
     annotations=st.binary(max_size=400),
     annotation_items=st.integers(0, 40),
-    bare=st.binary(max_size=40),
+    bare=st.builds(
+        bytes.__add__,
+        st.sampled_from([b"", b"\x00\x53\x71\xc1\x05\x02\xa3\x01x\x40"]),
+        st.binary(max_size=40),
+    ),
     enqueued_number=st.integers(0, (1 << 63) - 1),
     dead_letter_source=st.none() | st.text(max_size=400),
 )
 def test_both_codecs_write_the_same_delivery(**given: Any) -> None:
     first, second = (codec.encode_delivery(**given) for codec in CODECS.values())
     assert first == second
+
+
+@each_codec
+def test_a_delivery_that_expires_says_when_among_its_properties(codec: ModuleType) -> None:
+    """TTL-3: every other property keeps its bytes."""
+    delivery = deliver(codec, creation_ms=100, expiry_ms=300)
+    found, expected = read_properties(delivery), read_properties(MESSAGE)
+    assert found == replace(expected, creation_time=100, absolute_expiry_time=300)
+    assert delivery.endswith(BARE[len(PROPERTIES) :])
+
+
+@each_codec
+@pytest.mark.parametrize("bare", [b"", DATA, octets("00 53 73 45") + DATA])
+def test_a_delivery_that_expires_gets_properties_if_it_has_none(
+    codec: ModuleType, bare: bytes
+) -> None:
+    delivery = deliver(codec, bare=bare, creation_ms=-1, expiry_ms=1 << 40)
+    times = Properties(creation_time=-1, absolute_expiry_time=1 << 40)
+    assert read_properties(delivery) == times
+    assert delivery.endswith(bare.removeprefix(octets("00 53 73 45")))
+
+
+@both_codecs
+@given(
+    items=st.lists(values | st.none(), max_size=13),
+    rest=st.sampled_from([b"", DATA, DATA + FOOTER]),
+    creation_ms=st.integers(-62135596800000, 1 << 50),
+    expiry_ms=st.integers(-62135596800000, 1 << 50),
+)
+def test_both_codecs_write_the_same_times(
+    items: list[Any], rest: bytes, creation_ms: int, expiry_ms: int
+) -> None:
+    bare = PURE.encode_value(Described(ULong(0x73), items)) + rest
+    times = {"bare": bare, "creation_ms": creation_ms, "expiry_ms": expiry_ms}
+    first, second = (deliver(codec, **times) for codec in CODECS.values())
+    assert first == second
+
+
+def asking(ttl_ms: int | None, creation_ms: Any, expiry_ms: int | None) -> bytes:
+    properties: list[Any] = [None] * 8
+    properties += [None if expiry_ms is None else Timestamp(expiry_ms), creation_ms]
+    header = b"" if ttl_ms is None else encode_message(header=Header(ttl=ttl_ms))
+    return header + bytes(PURE.encode_value(Described(ULong(0x73), properties)))
+
+
+LONGEST = 0xFFFFFFFF
+
+
+@each_codec
+@pytest.mark.parametrize(
+    ("ttl_ms", "creation_ms", "expiry_ms", "found_ms"),
+    [
+        (LONGEST, Timestamp(10), 10 + 2 * LONGEST, 2 * LONGEST),
+        (LONGEST, Timestamp(10), 11, LONGEST),
+        (LONGEST, None, 2 * LONGEST, LONGEST),
+        (LONGEST, Timestamp(10), None, LONGEST),
+        (LONGEST, "no time", 2 * LONGEST, LONGEST),
+        (LONGEST, Timestamp(-(1 << 63)), (1 << 63) - 1, 253_402_300_799_999),
+        (5, Timestamp(10), 10 + 2 * LONGEST, 5),
+        (None, Timestamp(10), 10 + 2 * LONGEST, None),
+    ],
+)
+def test_a_time_to_live_above_32_bits_is_the_difference_of_two_times(
+    codec: ModuleType, ttl_ms: int | None, creation_ms: Any, expiry_ms: int, found_ms: int | None
+) -> None:
+    """TTL-1."""
+    assert codec.scan_message(asking(ttl_ms, creation_ms, expiry_ms)).ttl_ms == found_ms
 
 
 # Batches

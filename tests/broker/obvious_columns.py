@@ -27,6 +27,7 @@ from busway.amqp.sections import (
     PROPERTIES,
     apply_changes,
     envelope_of,
+    replace_properties,
     unpack_header,
     walk_sections,
 )
@@ -175,7 +176,26 @@ def raw_message(content: JournalContent, bare: bytes) -> bytes:
         size = 4 + len(content.annotations)
         head = (0, 0x53, MESSAGE_ANNOTATIONS, 0xD1, size, content.annotation_items)
         parts += [struct.pack(">BBBBII", *head), content.annotations]
+    if content.ttl_ms is not None and content.ttl_ms > 0xFFFFFFFF:
+        bare = long_lived(bare, content.ttl_ms, content.enqueued_ms)
     return b"".join([*parts, bare])
+
+
+def long_lived(bare: bytes, ttl_ms: int, enqueued_ms: int) -> bytes:
+    """With the two times that say it, if they do not already; as it is if it cannot be read."""
+    try:
+        items: list[Any] = []
+        for code, _, value, stop in walk_sections(bare):
+            if code == PROPERTIES:
+                items = decode_value(bare[value:stop])[0]
+        last, first = (items + [None] * 10)[8:10]
+        if isinstance(first, amqp.Timestamp) and isinstance(last, amqp.Timestamp):  # noqa: SIM102
+            if last - first == ttl_ms:
+                return bare
+        times = {8: amqp.Timestamp(enqueued_ms + ttl_ms), 9: amqp.Timestamp(enqueued_ms)}
+        return replace_properties(bare, times)
+    except ProtocolError:
+        return bare
 
 
 def envelope(content: JournalContent, bare: bytes) -> bytes | None:

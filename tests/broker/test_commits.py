@@ -254,6 +254,20 @@ def test_d_8_a_store_that_hangs_is_refused_at_once(orders: SingleQueue) -> None:
     assert late.error.refused
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_d_8_a_store_that_has_answered_is_not_hung_although_nobody_heard_it(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop that stood still hears late, and that says nothing of the store."""
+    orders = SingleQueue(seed=seed)
+    command = orders.start_send("a")
+    orders.run(0)  # the commit is on its way to the store
+    orders.world.scheduler.jump(20_000)
+    orders.run()
+    assert command.outcome == ACCEPTED
+    assert "does not answer" not in caplog.text
+
+
 def test_d_8_nothing_queues_behind_a_commit_that_hangs(orders: SingleQueue) -> None:
     orders.store.hang()
     orders.start_send("a")

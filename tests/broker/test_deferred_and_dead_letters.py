@@ -48,7 +48,7 @@ def test_def_2_abandoned_it_is_deferred_still_and_counted(orders: SingleQueue) -
     number = deferred_one(orders).number
     orders.settle(orders.lock_deferred(number), ABANDON)
     assert orders.receive() == []
-    assert orders.lock_deferred(number).delivery_count == 1
+    assert orders.lock_deferred(number).delivery_count == 2
 
 
 def test_def_2_when_its_lock_runs_out_it_is_deferred_still_and_counted(orders: SingleQueue) -> None:
@@ -56,14 +56,14 @@ def test_def_2_when_its_lock_runs_out_it_is_deferred_still_and_counted(orders: S
     orders.lock_deferred(number)
     orders.run(61_000)
     assert orders.receive() == []
-    assert orders.lock_deferred(number).delivery_count == 1
+    assert orders.lock_deferred(number).delivery_count == 2
 
 
 def test_def_2_released_it_is_deferred_still_and_not_counted(orders: SingleQueue) -> None:
     number = deferred_one(orders).number
     orders.settle(orders.lock_deferred(number), RELEASE)
     assert orders.receive() == []
-    assert orders.lock_deferred(number).delivery_count == 0
+    assert orders.lock_deferred(number).delivery_count == 1
 
 
 def test_def_2_it_can_be_deferred_again(orders: SingleQueue) -> None:

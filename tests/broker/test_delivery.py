@@ -281,5 +281,5 @@ def test_d_8_a_store_s_share_of_uncommitted_bytes_is_capped(orders: SingleQueue)
     orders.store.hang()
     orders.start_send("a", size=UNCOMMITTED_BYTES_MAX + 1)
     command = orders.start_send("b")
-    assert command.outcome == "ServerBusy"
+    assert command.outcome == "BrokerOverloaded"
     assert command.error.refused

@@ -13,6 +13,7 @@ from busway.amqp.codec import decode_value, encode_value, scan_message
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import NO_BODY, encode_message, merge_changes, pack_header, put_body
 from busway.broker.journal_columns import fields_for, to_columns
+from busway.model.durations import DAY_MS
 from busway.model.entities import Queue, Subscription
 from busway.model.journal import BY_NAME, COLUMNS, RAW, JournalEvent, columns_named
 from busway.model.names import SubQueueKind
@@ -272,6 +273,18 @@ def test_what_cannot_be_read_has_no_envelope() -> None:
     assert (found["body_type"], found["envelope"]) == ("undecodable", None)
     assert one(JournalRow(JournalRecord(1, 5, JournalEvent.COMPLETED, 1, SubQueueKind.MAIN, 4),
                           None))["envelope"] is None  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [None, 40 * DAY_MS, 60 * DAY_MS])
+def test_a_time_to_live_that_a_header_has_no_room_for_can_be_read_from_the_raw_message(
+    said: int | None,
+) -> None:
+    """TTL-2: a topic's default of 60 days is not what the sender wrote, and is what counts."""
+    times = Properties(creation_time=7, absolute_expiry_time=None if said is None else 7 + said)
+    bare = encode_message(properties=times, data=b"body")
+    raw = one(carrying(bare, ttl_ms=60 * DAY_MS))["raw"]
+    assert scan_message(raw).ttl_ms == 60 * DAY_MS
+    assert raw.endswith(bare) is (said == 60 * DAY_MS)
 
 
 def test_the_raw_message_is_what_the_sender_sent() -> None:

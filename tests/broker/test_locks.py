@@ -138,11 +138,15 @@ def test_dlv_1_renewing_and_peeking_do_not_count(orders: SingleQueue) -> None:
     assert orders.receive_one().delivery_count == 0
 
 
-def test_dlv_1_deferring_does_not_count(orders: SingleQueue) -> None:
+def test_dlv_1_deferring_counts_and_never_dead_letters() -> None:
+    orders = SingleQueue(max_delivery_count=2)
     orders.send("a")
     delivered = orders.receive_one()
-    orders.settle(delivered, DEFER)
-    assert orders.lock_deferred(delivered.number).delivery_count == 0
+    number = delivered.number
+    for count in (1, 2, 3):
+        orders.settle(delivered, DEFER)
+        delivered = orders.lock_deferred(number)
+        assert delivered.delivery_count == count
 
 
 def test_dlv_3_the_last_allowed_abandon_dead_letters() -> None:

@@ -11,6 +11,7 @@ import tracemalloc
 import pytest
 
 from busway.broker import duplicates
+from busway.broker.commits import PATIENCE_MS
 from busway.broker.duplicates import DuplicateHistory, Duplicates
 from busway.broker.transactions import Transaction
 from busway.model.entities import Queue
@@ -307,6 +308,7 @@ def test_d_8_who_waits_for_a_store_that_hangs_is_refused(
     asked: list[object] = []
     port = house.store_of(queue).port
     monkeypatch.setattr(port, "call", lambda operation, done: asked.append(operation))
+    monkeypatch.setattr(port, "busy_ms", lambda: PATIENCE_MS)
     waiting = house.start_send(queue, "again", message_id="old 0")
     behind = house.start_send(queue, "behind")
     house.start_send(other, "hangs as well")

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
+from uuid import UUID
 
 from busway.amqp.codec import encode_value
 from busway.amqp.connection import Connection, ConnectionSettings, Role
@@ -23,8 +24,14 @@ from busway.amqp.performatives import (
     Target,
     TransactionalState,
 )
-from busway.amqp.sections import MESSAGE_ANNOTATIONS, encode_message
+from busway.amqp.sections import (
+    AMQP_VALUE,
+    MESSAGE_ANNOTATIONS,
+    encode_message,
+    read_application_properties,
+)
 from busway.amqp.types import Described, Symbol, ULong
+from busway.sim.wire_messages import decode
 
 WAIT_S = 120.0
 
@@ -93,17 +100,17 @@ class RawClient:
 
     # Links.
 
-    def _attach(self, name: str, role: LinkRole, **ends: Any) -> Link:
+    def attach(self, name: str, role: LinkRole, **ends: Any) -> Link:
         ends = {"source": Source(name), "target": Target(name), **ends}
         link = self._session.attach(name, role, **ends)
         self.until(lambda: link.is_attached)
         return link
 
     def sender(self, path: str) -> Link:
-        return self._attach(f"to {path}", LinkRole.SENDER, target=Target(path))
+        return self.attach(f"to {path}", LinkRole.SENDER, target=Target(path))
 
     def receiver(self, path: str, *, delete: bool = False) -> Link:
-        link = self._attach(
+        link = self.attach(
             f"from {path}",
             LinkRole.RECEIVER,
             source=Source(path),
@@ -113,8 +120,16 @@ class RawClient:
         self.deliveries[link] = []
         return link
 
+    def hold_session(self, path: str, session_id: str) -> None:
+        """For as long as the connection lasts."""
+        held = {Symbol("com.microsoft:session-filter"): session_id}
+        self.attach(f"session {session_id}", LinkRole.RECEIVER, source=Source(path, filter=held))
+
+    def requests(self, path: str) -> Requests:
+        return Requests(self, f"{path}/$management")
+
     def coordinator(self) -> Link:
-        return self._attach("coordinator", LinkRole.SENDER, target=Coordinator())
+        return self.attach("coordinator", LinkRole.SENDER, target=Coordinator())
 
     def take_all(self, path: str) -> list[TransferReceived]:
         """Receive and delete until a drain brings nothing (amqp.md 9). Once for each client."""
@@ -149,6 +164,34 @@ class RawClient:
         state = self.ask(link, 0x31, None)
         assert isinstance(state, Declared), state
         return TransactionalState(state.txn_id)
+
+
+class Requests:
+    """A node's requests and replies, one at a time."""
+
+    def __init__(self, client: RawClient, node: str) -> None:
+        self._client = client
+        self._replies = client.attach(node, LinkRole.RECEIVER)
+        self._link = client.attach(node, LinkRole.SENDER)
+        client.deliveries[self._replies] = []
+        self._asked = 0
+
+    def ask(self, operation: str, state: DeliveryState | None = None, **arguments: Any) -> Any:
+        """What is answered, underscores standing for hyphens; it must not be refused."""
+        client = self._client
+        self._asked += 1
+        self._replies.set_credit(1)
+        request = encode_message(
+            properties=Properties(message_id=UUID(int=self._asked)),
+            application_properties={"operation": f"com.microsoft:{operation}"},
+            body={name.replace("_", "-"): value for name, value in arguments.items()},
+        )
+        client.put(self._link, request, state)
+        client.until(lambda: client.deliveries[self._replies])
+        reply = client.deliveries[self._replies].pop().payload
+        said = read_application_properties(reply)
+        assert said["statusCode"] in (200, 204), (operation, said)
+        return decode(reply).get(AMQP_VALUE) or {}
 
 
 def message(message_id: str, key: str | None) -> bytes:

@@ -16,7 +16,11 @@ from typing import Any, NamedTuple
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from azure.servicebus.exceptions import MessageLockLostError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    OperationTimeoutError,
+    ServiceBusServerBusyError,
+)
 
 from busway.model.partitioning import partition_of_key
 from busway.testing import Server
@@ -43,7 +47,7 @@ class Seen(NamedTuple):
 
 
 class OutageTraffic(Traffic):
-    """Clients that go on when they are told *server busy*, and write down that they were."""
+    """Clients that go on when a partition is unavailable, and write down that they were told."""
 
     def __init__(self, connection_string: str, ledger: Ledger) -> None:
         super().__init__(connection_string, ledger)
@@ -91,7 +95,7 @@ class OutageTraffic(Traffic):
         ids = self.ledger.new_ids()
         try:
             sender.send_messages(ServiceBusMessage("x", message_id=ids[0], **properties))
-        except ServiceBusServerBusyError:
+        except OperationTimeoutError:
             # P-24: refused for certain while it is gone; unknown if it was on its way as it went.
             self.busy[told] += 1
         else:
@@ -112,7 +116,7 @@ class OutageTraffic(Traffic):
         self.ledger.begin_completing(message_id)
         try:
             receiver.complete_message(message)
-        except (MessageLockLostError, ServiceBusServerBusyError):
+        except (MessageLockLostError, OperationTimeoutError, ServiceBusServerBusyError):
             return  # its store went, with its lock; it may come again
         self.ledger.complete(message_id)
         self.completed[queue] += 1

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusServerBusyError
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from busway.config import load
 from busway.model.message import partition_of
@@ -126,7 +126,7 @@ def send_keyed(sender: Any, ledger: Ledger, key: str) -> bool:
     ids = ledger.new_ids()
     try:
         sender.send_messages(ServiceBusMessage("x", message_id=ids[0], partition_key=key))
-    except ServiceBusServerBusyError:
+    except OperationTimeoutError:
         ledger.refuse(ids)
         return False
     ledger.accept(ids)

@@ -113,7 +113,8 @@ def test_p14_an_explicit_false_is_refused_there() -> None:
         (catalog.create_topic, Topic(path="q", enable_partitioning=False)),
     ):
         text = refused(PROPERTY_INVALID, create, description)
-        assert "all queues and topics of the namespace 'contoso' are partitioned" in text
+        assert "All queues and topics of the namespace 'contoso' are partitioned" in text
+        assert "The property EnablePartitioning must be set to true." in text
     assert catalog.find("q") is None
 
 

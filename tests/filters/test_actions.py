@@ -174,6 +174,8 @@ class TestSystemProperties:
         """ACT-4"""
         span = {"t": Described(Symbol("com.microsoft:timespan"), 50_000)}
         assert act("SET sys.TimeToLive = t", message(span)).ttl_ms == 5
+        long = {"t": Described(Symbol("com.microsoft:timespan"), 100 * 864_000_000_000)}
+        assert act("SET sys.TimeToLive = t", message(long)).ttl_ms == 100 * 86_400_000
         assert act("REMOVE sys.TimeToLive", message(ttl_ms=9)).ttl_ms is None
         with pytest.raises(RuleActionError, match="takes a TimeSpan"):
             act("SET sys.TimeToLive = 5", message())
@@ -251,3 +253,23 @@ class TestTheCopy:
     def test_many_properties_fit(self) -> None:
         user = {f"p{n}": "x" * 50 for n in range(200)}
         assert user_after("SET a = 1", user) == {**user, "a": 1}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [Int(7), Short(7), UByte(7), ULong(7), Float(0.5), Char("x"), Timestamp(5), "text", True],
+)
+def test_a_parameter_that_is_copied_keeps_its_type(given: Any) -> None:
+    """ACT-3: `(int)message.ApplicationProperties["i"]` throws for a long."""
+    compiler = Compiler(lambda: NEW_ID, {"@i": given})
+    done = rewrite(MessageFacts(message()), Action(parse_action("SET i = @i"), compiler), {})
+    found = read_application_properties(done.bare)["i"]
+    assert (type(found), found) == (type(given), given)
+
+
+def test_an_instant_with_more_digits_than_a_timestamp_has_is_one_in_a_message() -> None:
+    ticks = 621_355_968_000_000_000 + 51_234
+    compiler = Compiler(lambda: NEW_ID, {"@d": Described(Symbol("busway:utc-ticks"), ticks)})
+    done = rewrite(MessageFacts(message()), Action(parse_action("SET d = @d"), compiler), {})
+    found = read_application_properties(done.bare)["d"]
+    assert (type(found), found) == (Timestamp, 5)

@@ -85,7 +85,7 @@ def check(data: bytes, cuts: random.Random) -> None:
 
 
 def check_limits(server: Connection, told: list[Event]) -> None:
-    assert len(server._rest) <= MAX_FRAME_SIZE
+    assert len(server._input._rest) <= MAX_FRAME_SIZE
     assert 0 <= server._partial_bytes <= SERVER.max_partial_bytes
     assert server.link_count <= SERVER.max_links
     assert len(server.sessions) <= SERVER.channel_max + 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.gateway.transacting import Control
 from tests.gateway.world import Client, World
 
 
@@ -19,3 +20,8 @@ def client(world: World) -> Client:
 def queue(request: pytest.FixtureRequest, world: World) -> str:
     """Every rule that does not speak of partitions holds on both kinds (P-7)."""
     return world.queue("orders", enable_partitioning=request.param).path
+
+
+@pytest.fixture
+def control(client: Client) -> Control:
+    return Control(client)

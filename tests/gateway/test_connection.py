@@ -6,12 +6,14 @@ import logging
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import pytest
 
-from busway.amqp.events import Closed, Detached
+from busway.amqp.events import Closed, Detached, TransferReceived
 from busway.amqp.link import LinkRole
-from busway.amqp.performatives import Accepted, Source, Target
+from busway.amqp.performatives import Accepted, Properties, Source, Target
+from busway.amqp.sections import encode_message
 from busway.amqp.types import Int, ULong
 from busway.gateway.gateway import GatewaySettings
 from busway.model.entities import (
@@ -63,6 +65,67 @@ def test_put_token_answers_as_the_service_does(
     if status == 404:
         text = f"The messaging entity 'sb://{HOST}/nothere' could not be found"
         assert text in answer["status-description"]
+
+
+def test_a_client_that_asks_for_a_missing_entity_again_is_answered_a_moment_later(
+    world: World, queue: str
+) -> None:
+    """.NET asks again without a pause: one host did so more than a thousand times a second."""
+    client = world.connect(token=False)
+    cbs = client.requests("$cbs", name="cbs")
+
+    def ask(path: str) -> UUID:
+        properties = {"operation": "put-token", "type": "jwt", "name": f"sb://{HOST}/{path}"}
+        return cbs.ask(properties, sas(path, world))
+
+    def status(asked: UUID) -> int | None:
+        answer = cbs.reply(asked)
+        return None if answer is None else answer[0]["status-code"]
+
+    answered, began_ms, waiting = 0, world.scheduler.now_ms(), ask("nothere")
+    assert status(waiting) == 404  # the first at once
+    while world.scheduler.now_ms() - began_ms < 10_000:
+        if status(waiting) is not None:
+            answered += 1
+            waiting = ask("nothere")
+        world.settle()
+    assert 10 <= answered <= 21
+
+    assert status(ask(queue)) == 202  # what is there is not kept waiting
+    together = [ask("nothere"), ask("nor-this")]
+    assert [status(asked) for asked in together] == [None, None]
+    world.settle(for_ms=1_000)
+    assert [status(asked) for asked in together] == [404, 404]
+    world.settle(for_ms=2_000)
+    assert status(ask("nothere")) == 404  # after a pause it is a first one again
+
+
+def test_answers_that_are_held_back_are_bounded_and_end_with_their_connection(
+    world: World,
+) -> None:
+    client = world.connect(token=False)
+    cbs = client.requests("$cbs", name="cbs", credit=300)
+    request = encode_message(
+        properties=Properties(message_id="asked"),
+        application_properties={"operation": "put-token", "name": f"sb://{HOST}/nothere"},
+        body=sas("nothere", world),
+    )
+
+    def answered() -> int:
+        return sum(event.link is cbs.replies for event in client.of(TransferReceived))
+
+    for number in range(90):
+        cbs.link.send(request, number.to_bytes(4, "big"))
+    world.settle()
+    assert answered() == 1  # 89 are held
+    for number in range(90, 160):
+        cbs.link.send(request, number.to_bytes(4, "big"))
+    world.settle()
+    assert answered() == 60  # 100 are held
+    client.server.lost()
+    world.settle(for_ms=1_000)
+    assert answered() == 60
+    assert world.connect(token=False).put_token("nothere")["status-code"] == 404
 
 
 def test_a_token_for_one_entity_opens_no_other(world: World, queue: str) -> None:
@@ -143,6 +206,46 @@ def test_a_connection_without_a_token_is_dropped_after_20_s(world: World, queue:
     assert idle.closed_with is not None
     assert idle.closed_with.condition == "amqp:unauthorized-access"
     assert not busy.of(Closed)
+
+
+NINE_DAYS_MS = 9 * 24 * 3_600_000
+YEAR_MS = 365 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize("error_ms", [-YEAR_MS, -NINE_DAYS_MS, NINE_DAYS_MS, YEAR_MS])
+def test_tokens_are_judged_by_the_clock_and_not_by_broker_time(
+    world: World, queue: str, error_ms: int
+) -> None:
+    """Broker time is ahead of the clock for good after one start with a wrong date (D-25)."""
+    world.scheduler.clock_error_ms = error_ms
+    clock_s = world.scheduler.clock_ms() // 1000 - world.scheduler.now_ms() // 1000
+    client = world.connect(token=False)
+    assert client.put_token(queue, life_s=clock_s - 1)["status-code"] == 401
+    assert client.put_token(queue, life_s=clock_s + 60)["status-code"] == 202
+    assert isinstance(client.sender(queue).send(message()), Accepted)
+
+
+def test_a_token_that_the_clock_has_passed_ends_its_links_though_no_broker_time_has(
+    world: World, queue: str
+) -> None:
+    client = world.connect(token=False)
+    client.put_token(queue, life_s=3600)
+    sender = client.sender(queue)
+    management = client.requests(f"{queue}/$management")
+    world.scheduler.clock_error_ms = NINE_DAYS_MS  # the clock had been behind, and was set right
+    answer, _ = management.call({"operation": "com.microsoft:peek-message"}, {})
+    assert answer["statusCode"] == 401
+    world.settle(for_ms=2_000)
+    refusal = client.refusal(sender.link)
+    assert refusal is not None
+    assert refusal.condition == "amqp:unauthorized-access"
+
+
+def test_setting_the_clock_does_not_shorten_the_time_to_show_a_token(world: World) -> None:
+    idle = world.connect(token=False)
+    world.scheduler.clock_error_ms = YEAR_MS
+    world.settle(for_ms=18_000)
+    assert not idle.of(Closed)
 
 
 # --- SASL PLAIN ----------------------------------------------------------------------------------

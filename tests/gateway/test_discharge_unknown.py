@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.events import Disposed
 from busway.amqp.performatives import Accepted
 from busway.store.faults import Fault
-from tests.gateway.test_transactions import Control, condition
+from tests.gateway.transacting import Control, condition
 from tests.gateway.world import Client, World, message
 
 

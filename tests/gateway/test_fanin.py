@@ -98,7 +98,8 @@ class AtOnce:
 def make(counts: list[int]) -> tuple[FanIn, Partitions, AtOnce]:
     partitions, turns = Partitions(counts), AtOnce()
     queue = Queue(path="q", incarnation=1, placement=tuple("s" for _ in counts))
-    fan_in = FanIn(queue, SubQueueKind.MAIN, Router({"s": partitions}), turns)  # type: ignore[dict-item]
+    router = Router({"s": partitions})  # type: ignore[dict-item]
+    fan_in = FanIn(queue, SubQueueKind.MAIN, router, turns, range(len(counts)))
     return fan_in, partitions, turns
 
 

@@ -10,8 +10,16 @@ import pytest
 
 from busway.amqp.events import Disposed, TransferReceived
 from busway.amqp.link import LinkRole
-from busway.amqp.performatives import Accepted, Modified, Properties, Source, Target
-from busway.amqp.sections import encode_message, read_properties
+from busway.amqp.performatives import (
+    Accepted,
+    Error,
+    Modified,
+    Properties,
+    Rejected,
+    Source,
+    Target,
+)
+from busway.amqp.sections import encode_message, read_application_properties, read_properties
 from busway.amqp.types import Array, Int, Symbol, Timestamp, UInt, ULong
 from busway.model.entities import AuthorizationRule
 from busway.model.message import partition_of
@@ -345,6 +353,24 @@ def test_a_deferred_message_is_locked_by_its_number(client: Client, requests: Re
     assert peek_all(requests) == []
 
 
+def test_each_defer_counts_as_a_delivery(client: Client, requests: Requests) -> None:
+    """DLV-1; the maximum is not applied to it (DLV-3)."""
+    client.sender("orders").fill(1)
+    receiver = client.receiver("orders", credit=1)
+    (delivery,) = receiver.deliveries
+    number = message_annotations(delivery.payload)["x-opt-sequence-number"]
+    receiver.settle([delivery], Modified(undeliverable_here=True))
+    fetch = {"sequence_numbers": longs(number), "receiver_settle_mode": UInt(1)}
+    for count in range(1, 13):  # the queue's maximum is 10
+        status, answer = requests.manage("receive-by-sequence-number", **fetch)
+        assert status == 200
+        (item,) = answer["messages"]
+        assert header(item["message"]).delivery_count == count
+        tokens = uuids(item["lock-token"].bytes_le)
+        again = {"disposition_status": "defered", "lock_tokens": tokens}
+        assert requests.manage("update-disposition", **again)[0] == 200
+
+
 def test_a_deferred_message_is_removed_in_mode_0(client: Client, requests: Requests) -> None:
     queue = requests.node.removesuffix("/$management")
     numbers = defer(client, queue)
@@ -387,8 +413,8 @@ def test_numbers_of_two_partitions_are_refused(client: Client, requests: Request
         ("completed", None, None),
         ("abandoned", 0, 1),
         ("suspended", "dead", 0),
-        ("defered", 1, 0),
-        ("Deferred", 1, 0),
+        ("defered", 1, 1),
+        ("Deferred", 1, 1),
         ("released", 0, 0),
     ],
 )
@@ -538,3 +564,39 @@ def test_a_topic_is_asked_only_what_a_topic_can_do(world: World, client: Client)
     assert requests.manage("receive-by-sequence-number", **asked)[0] == 400
     assert requests.condition == "amqp:not-allowed"
     assert requests.manage("batch-delete-messages", message_count=Int(1))[0] == 400
+
+
+def test_a_peeked_deferred_message_says_until_when_it_was_locked(
+    client: Client, queue: str, requests: Requests
+) -> None:
+    """.NET reads it of every deferred message."""
+    defer(client, queue)
+    _, answer = requests.manage("peek-message", from_sequence_number=0, message_count=9)
+    [peeked] = [each["message"] for each in answer["messages"]]
+    assert isinstance(message_annotations(peeked)["x-opt-locked-until"], Timestamp)
+
+
+def test_a_reason_for_dead_lettering_keeps_its_type(client: Client, queue: str) -> None:
+    """DLQ-2."""
+    client.sender(queue).fill(1)
+    receiver = client.receiver(queue, credit=1)
+    info = {Symbol("DeadLetterReason"): Timestamp(5), Symbol("DeadLetterErrorDescription"): 7}
+    receiver.settle(receiver.deliveries, Rejected(Error("com.microsoft:dead-letter", None, info)))
+    [dead] = client.receiver(f"{queue}/$DeadLetterQueue", "dead", credit=1).deliveries
+    found = read_application_properties(dead.payload)
+    assert type(found["DeadLetterReason"]) is Timestamp
+    assert found == {"DeadLetterReason": 5, "DeadLetterErrorDescription": 7}
+
+
+def test_the_source_of_a_forwarded_dead_letter_is_in_lower_case(
+    world: World, client: Client
+) -> None:
+    """DLQ-4."""
+    world.queue("morgue")
+    world.queue("Orders/EU", forward_dead_letters_to="morgue")
+    client.sender("Orders/EU").fill(1)
+    receiver = client.receiver("Orders/EU", credit=1)
+    receiver.settle(receiver.deliveries, Rejected())
+    world.settle(for_ms=1_000)
+    [dead] = client.receiver("morgue", "dead", credit=1).deliveries
+    assert message_annotations(dead.payload)["x-opt-deadletter-source"] == "orders/eu"

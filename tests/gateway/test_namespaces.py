@@ -7,9 +7,9 @@ import pytest
 from busway.amqp import codec
 from busway.amqp.performatives import Open, SaslInit
 from busway.gateway.gateway import GatewaySettings
-from busway.gateway.namespaces import host_name
 from busway.model.entities import DEFAULT_NAMESPACE, ROOT_RULE_NAME, Queue
-from tests.gateway.world import Client, SomePeer, World, key_of, message
+from busway.model.names import host_name
+from tests.gateway.world import KEY, Client, SomePeer, World, key_of, message, sas
 
 CONTOSO = "contoso.localhost"
 SASL_HEADER, AMQP_HEADER = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
@@ -88,11 +88,39 @@ def test_a_key_opens_its_own_namespace_only(world: World) -> None:
     assert here.put_token("", key=key_of("contoso"))["status-code"] == 401
 
 
-def test_a_token_is_for_whom_the_connection_is_whatever_host_it_names(world: World) -> None:
-    """The key decides: clients sign the name by which they know the broker (http.md 3)."""
-    world.catalogs.namespace("contoso").create_queue(Queue(path="orders"))
-    client = world.connect(host=CONTOSO, token=False)
-    assert client.put_token("orders", key=key_of("contoso"))["status-code"] == 202
+@pytest.mark.parametrize(
+    ("called", "signed", "status"),
+    [
+        # One that the connection is opened to, by any of its names.
+        (CONTOSO, CONTOSO, 202),
+        (CONTOSO, "CONTOSO.servicebus.windows.net:5671", 202),
+        ("fabrikam", "127.0.0.2", 202),
+        ("", "localhost", 202),
+        ("", "127.0.0.1:5672", 202),
+        ("[::1]:5672", "[::1]", 202),
+        ("broker.example.org:5672", "broker.example.org", 202),
+        ("localhost", "busway.servicebus.windows.net", 202),
+        ("localhost", "this-machine", 202),
+        # Another namespace, or another server.
+        (CONTOSO, "localhost", 401),
+        (CONTOSO, "fabrikam.localhost", 401),
+        ("localhost", CONTOSO, 401),
+        ("localhost", "127.0.0.2", 401),
+        ("localhost", "broker.example.org", 401),
+        ("", "broker.example.org", 401),
+        ("broker.example.org", "broker.example.com", 401),
+    ],
+)
+def test_a_token_is_for_a_name_of_the_namespace_to_which_it_is_shown(
+    world: World, called: str, signed: str, status: int
+) -> None:
+    for catalog in world.catalogs:
+        catalog.create_queue(Queue(path="orders"))
+    client = world.connect(host=called, token=False)
+    namespace = client.server.gateway.catalog.namespace.name
+    key = KEY if namespace == DEFAULT_NAMESPACE else key_of(namespace)
+    text = sas("orders", world, key=key, host=signed)
+    assert client.put_token("orders", text)["status-code"] == status
 
 
 def test_a_password_opens_the_namespace_that_sasl_names(world: World) -> None:

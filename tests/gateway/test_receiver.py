@@ -170,7 +170,7 @@ def test_a_closed_session_window_bounds_what_is_taken_for_a_client() -> None:
     client.session.write(flow)
     world.settle()
     (held,) = client.server.engine.links_by_name.values()
-    assert 0 < held.pending_bytes < 1_000_000
+    assert held.pending_bytes == 0
     client.session.write(client.session.flow())  # opens it again
     world.settle()
     assert len(receiver.deliveries) == 300

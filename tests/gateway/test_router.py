@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from busway.amqp.performatives import Accepted, Rejected
 from busway.model.message import partition_of
+from busway.model.partitioning import partition_of_key
 from busway.store.faults import CommitOutcome
 from tests.gateway.world import Client, World, body, message, message_annotations
 
@@ -40,7 +43,7 @@ def test_a_refused_commit_fails_a_keyed_message(world: World, client: Client) ->
     state = client.sender("orders").send(message("one", partition_key="red"))
     assert isinstance(state, Rejected)
     assert state.error is not None
-    assert state.error.condition == "com.microsoft:server-busy"  # P-24
+    assert state.error.condition == "com.microsoft:timeout"  # P-24
     assert stored(client, "orders") == []
 
 
@@ -86,3 +89,45 @@ def test_a_store_that_comes_back_is_served_again(world: World, client: Client) -
     world.settle(for_ms=10_000)
     assert world.brokers["store-0"].available
     assert len(receiver.deliveries) == 32
+
+
+def via_keyed(text: str, via_key: str, **options: Any) -> bytes:
+    return message(text, annotations={"x-opt-via-partition-key": via_key}, **options)
+
+
+@pytest.mark.parametrize("detects", [False, True], ids=["", "with duplicate detection"])
+def test_a_direct_send_goes_by_its_via_key_where_it_has_no_other(
+    world: World, client: Client, detects: bool
+) -> None:
+    """Whoever completes it sends on with the same via key, in one partition (amqp.md 12)."""
+    queue = world.queue("orders", enable_partitioning=True, requires_duplicate_detection=detects)
+    sender = client.sender("orders")
+    for n in range(8):
+        sender.send(via_keyed(f"m{n}", "k", message_id=f"id-{n}"))
+    sender.send_batch(*(via_keyed(f"b{n}", "k", message_id=f"b-{n}") for n in range(3)))
+    partition = partition_of_key("k", len(queue.placement))
+    assert {each[1] for each in stored(client, "orders")} == {partition}
+
+
+@pytest.mark.parametrize("own", [{"session_id": "s"}, {"partition_key": "s"}])
+def test_a_via_key_does_not_replace_a_key(
+    world: World, client: Client, own: dict[str, Any]
+) -> None:
+    queue = world.queue("orders", enable_partitioning=True)
+    sender = client.sender("orders")
+    assert isinstance(sender.send(via_keyed("one", "k", **own)), Accepted)
+    ((_, partition),) = stored(client, "orders")
+    assert partition == partition_of_key("s", len(queue.placement))
+    assert partition != partition_of_key("k", len(queue.placement))
+
+
+def test_what_was_sent_with_a_via_key_is_forwarded_by_it(world: World, client: Client) -> None:
+    """P-40: a key goes along."""
+    queue = world.queue("orders", enable_partitioning=True)
+    world.queue("entry", forward_to="orders")
+    sender = client.sender("entry")
+    for n in range(4):
+        sender.send(via_keyed(f"m{n}", "k"))
+    world.settle(for_ms=1_000)
+    partition = partition_of_key("k", len(queue.placement))
+    assert {each[1] for each in stored(client, "orders")} == {partition}

@@ -164,3 +164,10 @@ def test_rules_take_the_right_to_manage_and_a_look_at_them_does_not(
     assert requests.manage("remove-rule", rule_name="$Default")[0] == 401
     status, _ = requests.manage("schedule-message", messages=[{"message": message()}])
     assert status == 401
+
+
+def test_rules_are_listed_in_the_order_of_their_names(requests: Requests) -> None:
+    for name in ("zebra", "Ant", "mole"):
+        assert requests.manage("add-rule", rule_name=name, rule_description=sql("1=1"))[0] == 200
+    assert [rule.value[2] for rule in listed(requests)] == ["$Default", "Ant", "mole", "zebra"]
+    assert [rule.value[2] for rule in listed(requests, skip=Int(1), top=Int(2))] == ["Ant", "mole"]

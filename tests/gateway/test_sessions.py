@@ -9,11 +9,21 @@ import pytest
 
 from busway.amqp.link import Link, LinkRole
 from busway.amqp.performatives import Accepted, Error, Modified, Rejected, Source
-from busway.amqp.types import Array, Described, Symbol, Timestamp, UInt, ULong
+from busway.amqp.sections import read_properties
+from busway.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt, ULong
 from busway.gateway.session_receiver import LOCKED_UNTIL, SESSION_FILTER, TICKS_AT_1970
-from busway.model.entities import Queue
+from busway.model.entities import Queue, Rule, SqlFilter
 from busway.store.faults import CommitOutcome
-from tests.gateway.world import Client, Receiver, World, header, longs, message, uuids
+from tests.gateway.world import (
+    Client,
+    Receiver,
+    World,
+    header,
+    longs,
+    message,
+    message_annotations,
+    uuids,
+)
 
 GO_FILTER = ULong(0x137000000C)
 EVER_MS = 253_402_300_800_000
@@ -69,6 +79,128 @@ def fill(client: Client, path: str, **counts: int) -> None:
             assert isinstance(
                 sender.send(message(f"{session_id}{n}", session_id=session_id)), Accepted
             )
+
+
+# --- Names (SES-13) ------------------------------------------------------------------------------
+
+
+def test_ids_that_differ_only_in_case_are_one_session(
+    world: World, client: Client, queue: str
+) -> None:
+    """Sent as *SessionId* and *SESSIONID*, accepted as *sessionId*: in one partition, in order, and
+    each message says what its sender wrote."""
+    sender = client.sender(queue)
+    for session_id in ("SessionId", "SESSIONID"):
+        assert isinstance(sender.send(message(session_id, session_id=session_id)), Accepted)
+    receiver = ask(client, queue, "sessionId", credit=5)
+    assert session_of(receiver.link) == "sessionId"
+    assert receiver.bodies == ["SessionId", "SESSIONID"]
+    written = [read_properties(each.payload).group_id for each in receiver.deliveries]
+    assert written == ["SessionId", "SESSIONID"]
+    second = ask(world.connect(), queue, "SESSIONid", "second")
+    error = refusal(second.client, second)
+    assert error.condition == "com.microsoft:session-cannot-be-locked"
+    assert "'SESSIONid'" in (error.description or "")
+
+
+def test_requests_mean_the_session_however_they_spell_it(client: Client, queue: str) -> None:
+    fill(client, queue, SessionId=2)
+    ask(client, queue, "sessionId")
+    requests = client.requests(f"{queue}/$management")
+    assert (
+        requests.manage("set-session-state", session_id="SESSIONID", session_state=b"s")[0] == 200
+    )
+    assert requests.manage("get-session-state", session_id="sessionid") == (
+        200,
+        {"session-state": b"s"},
+    )
+    assert requests.manage("renew-session-lock", session_id="SessionID")[0] == 200
+    _, answer = requests.manage(
+        "peek-message", from_sequence_number=0, message_count=9, session_id="sessionID"
+    )
+    assert len(answer["messages"]) == 2
+    _, listed = requests.manage(
+        "get-message-sessions",
+        last_updated_time=Timestamp(EVER_MS),
+        skip=Int(0),
+        top=Int(9),
+    )
+    assert list(listed["sessions-ids"]) == ["SessionId"]
+
+
+def test_the_next_session_is_called_as_it_was_first_written(client: Client, queue: str) -> None:
+    fill(client, queue, SessionId=1, sessionID=1)
+    receiver = ask(client, queue, None, credit=5)
+    assert session_of(receiver.link) == "SessionId"
+    assert len(receiver.deliveries) == 2
+
+
+def test_a_deferred_message_is_fetched_by_whoever_holds_the_session_by_any_spelling(
+    client: Client, queue: str
+) -> None:
+    fill(client, queue, SessionId=1)
+    receiver = ask(client, queue, "SessionId", credit=1)
+    [delivery] = receiver.deliveries
+    receiver.settle([delivery], Modified(undeliverable_here=True))
+    receiver.link.detach()
+    client.world.settle()
+    number = message_annotations(delivery.payload)["x-opt-sequence-number"]
+    ask(client, queue, "sESSIONiD", "again")
+    status, answer = client.requests(f"{queue}/$management").manage(
+        "receive-by-sequence-number",
+        sequence_numbers=longs(number),
+        receiver_settle_mode=UInt(0),
+        session_id="sessionid",
+    )
+    assert (status, len(answer["messages"])) == (200, 1)
+
+
+def test_a_partition_key_is_case_sensitive_still(world: World, client: Client) -> None:
+    """P-17: keys that differ in case may lie in different partitions, and say what they said."""
+    world.queue("keyed", enable_partitioning=True)
+    sender = client.sender("keyed")
+    partitions = set()
+    for key in ("Order-7", "order-7"):  # in 12 and 14 of 16
+        sender.send(message(partition_key=key))
+        [delivery] = client.receiver("keyed", key, credit=1, delete=True).deliveries
+        partitions.add(message_annotations(delivery.payload)["x-opt-partition-id"])
+    assert partitions == {12, 14}
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_forwarded_message_finds_its_session_however_both_entities_spell(
+    world: World, client: Client, partitioned: bool
+) -> None:
+    """P-40: between an entity of before, for which case matters, and one of today."""
+    options = {"requires_session": True, "enable_partitioning": partitioned}
+    old = world.catalog.create_queue(Queue(path="old", **options), folds_session_ids=False)
+    world.queue("new", **options)
+    world.queue("to-old", forward_to="old", enable_partitioning=partitioned)
+    to_new = Queue(path="to-new", forward_to="new", enable_partitioning=partitioned)
+    world.catalog.create_queue(to_new, folds_session_ids=False)
+    assert not old.folds_session_ids
+    for way in ("to-old", "to-new"):
+        sender = client.sender(way, way)
+        for session_id in ("Order", "order"):
+            sender.send(message(session_id, session_id=session_id))
+    world.settle(for_ms=1_000)
+    assert ask(client, "new", "ORDER", "n", credit=5).bodies == ["Order", "order"]
+    assert ask(client, "old", "Order", "o1", credit=5).bodies == ["Order"]
+    assert ask(client, "old", "order", "o2", credit=5).bodies == ["order"]
+
+
+def test_a_rule_s_action_gives_a_session_that_is_folded_too(world: World, client: Client) -> None:
+    """ACT-4; and a filter sees what the sender wrote."""
+    world.topic("news", enable_partitioning=True)
+    sql = SqlFilter("sys.SessionId = 'Order'")
+    rules = [Rule(name="r", filter=sql, action="SET sys.SessionId = 'Other-' + sys.SessionId")]
+    world.subscription("news", "all", rules, requires_session=True)
+    sender = client.sender("news")
+    for session_id in ("Order", "order"):
+        sender.send(message(session_id, session_id=session_id))
+    receiver = ask(client, "news/Subscriptions/all", None, credit=5)
+    assert session_of(receiver.link) == "Other-Order"
+    assert receiver.bodies == ["Order"]
 
 
 # --- Accepting -----------------------------------------------------------------------------------
@@ -479,6 +611,21 @@ def test_a_settlement_after_the_session_was_left_is_lost(
         "update-disposition", disposition_status="completed", lock_tokens=uuids(token)
     )
     assert (status, requests.condition) == (410, "com.microsoft:session-lock-lost")
+
+
+@pytest.mark.parametrize("named", [{"session_id": "a"}, {}], ids=["by its id", "without it"])
+def test_a_message_settled_twice_is_lost_and_not_its_session(
+    client: Client, queue: str, named: dict[str, Any]
+) -> None:
+    """LOCK-5: the session is held, so what was lost is the message's lock."""
+    fill(client, queue, a=1)
+    receiver = ask(client, queue, "a", credit=5)
+    tokens = uuids(receiver.deliveries[0].tag)
+    requests = client.requests(f"{queue}/$management")
+    complete = {"disposition_status": "completed", "lock_tokens": tokens, **named}
+    assert requests.manage("update-disposition", **complete)[0] == 200
+    status, _ = requests.manage("update-disposition", **complete)
+    assert (status, requests.condition) == (410, "com.microsoft:message-lock-lost")
 
 
 # --- Subscriptions with sessions -----------------------------------------------------------------

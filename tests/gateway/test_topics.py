@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busway.amqp.performatives import Accepted, Rejected
+from busway.amqp.performatives import Accepted, Rejected, Source
 from busway.amqp.types import Timestamp, ULong
 from busway.model.entities import EntityStatus, Rule, SqlFilter
 from busway.model.message import partition_of
@@ -92,13 +92,14 @@ def test_one_key_keeps_to_one_partition_of_a_topic(world: World, client: Client)
     assert receiver.bodies == [f"{n}" for n in range(10)]
 
 
-def test_a_receiver_on_a_topic_is_let_in_and_gets_nothing(client: Client, topic: str) -> None:
-    receiver = client.receiver(topic, credit=5)  # amqp.md 6: Python attaches before it peeks
-    client.sender(topic).send(message())
-    assert client.is_attached(receiver.link)
-    assert receiver.deliveries == []
-    receiver.credit(5, drain=True)
-    assert receiver.link.credit == 0
+@pytest.mark.parametrize("mode", [None, "copy"])
+def test_a_receiver_on_a_topic_is_refused(client: Client, topic: str, mode: str | None) -> None:
+    """amqp.md 6. Its scheduled messages are peeked at `$management` (SCH-5)."""
+    source = Source(topic, distribution_mode=mode)
+    refusal = client.refusal(client.receiver(topic, source=source, credit=5).link)
+    assert refusal is not None
+    assert refusal.condition == "amqp:not-found"
+    assert f"{topic}/Subscriptions/<name>" in str(refusal.description)
 
 
 @pytest.mark.parametrize("path", ["news/Subscriptions/s", "news/Subscriptions/s/$DeadLetterQueue"])
@@ -326,14 +327,12 @@ def test_a_batch_of_different_ids_is_split_by_partition(world: World, client: Cl
     assert len({partition_of(number) for number in numbers}) > 4
 
 
-def test_a_split_batch_that_fails_in_part_is_busy_and_can_be_repeated(
-    world: World, client: Client
-) -> None:
+def test_a_split_batch_that_fails_in_part_can_be_repeated(world: World, client: Client) -> None:
     world.queue("once", requires_duplicate_detection=True, enable_partitioning=True)
     world.make_ill("store-1")
     sender = client.sender("once")
     batch = [message(f"m{n}", message_id=f"id-{n}") for n in range(40)]
-    assert rejection(sender.send_batch(*batch)) == "com.microsoft:server-busy"  # D-29
+    assert rejection(sender.send_batch(*batch)) == "com.microsoft:timeout"  # D-29, P-24
     world.disks["store-1"].resume()
     world.settle(for_ms=10_000)
     assert isinstance(sender.send_batch(*batch), Accepted)

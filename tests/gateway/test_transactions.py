@@ -3,110 +3,28 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from busway.amqp.link import LinkRole
 from busway.amqp.performatives import (
     Accepted,
-    Coordinator,
-    Declared,
-    DeliveryState,
-    Error,
     Modified,
     Rejected,
     TransactionalState,
 )
 from busway.amqp.sections import encode_message
-from busway.amqp.session import Session
-from busway.amqp.types import Described, Symbol, Timestamp, ULong
-from busway.model.entities import EntityStatus, Queue, SqlFilter
 from busway.model.message import partition_of
 from busway.store.faults import CommitOutcome
+from tests.gateway.test_sessions import ask
+from tests.gateway.transacting import Control, Txn, condition, error, other_session
 from tests.gateway.world import (
     Client,
-    Receiver,
-    Sender,
     World,
     header,
-    longs,
     message,
     message_annotations,
     uuids,
 )
-
-
-class Control(Sender):
-    """A control link and what is asked on it."""
-
-    def __init__(self, client: Client, name: str = "coordinator", session: Any = None) -> None:
-        self.session = session or client.session
-        link = client.attach(name, LinkRole.SENDER, target=Coordinator(), session=self.session)
-        super().__init__(client, link)
-
-    def declare(self) -> Txn:
-        state = self.send(encode_message(body=Described(ULong(0x31), [None])))
-        assert isinstance(state, Declared)
-        return Txn(self, state.txn_id)
-
-
-class Txn:
-    def __init__(self, control: Control, txn_id: bytes) -> None:
-        self.control = control
-        self.txn_id = txn_id
-        self.state = TransactionalState(txn_id)
-
-    def send(self, sender: Sender, *payloads: bytes) -> Any:
-        """The outcome inside the transaction."""
-        if len(payloads) > 1:
-            state = sender.send_batch(*payloads, state=self.state)
-        else:
-            state = sender.send(payloads[0], state=self.state)
-        return self._unwrapped(state)
-
-    def settle(self, receiver: Receiver, deliveries: Any, outcome: Any) -> Any:
-        state = receiver.settle(deliveries, TransactionalState(self.txn_id, outcome))
-        return self._unwrapped(state)
-
-    def _unwrapped(self, state: DeliveryState | None) -> Any:
-        if isinstance(state, TransactionalState):
-            assert state.txn_id == self.txn_id
-            return state.outcome
-        assert isinstance(state, Rejected)  # an error is as everywhere (TXN-6)
-        return state
-
-    def discharge(self, *, fail: bool = False) -> Any:
-        body = Described(ULong(0x32), [self.txn_id, fail])
-        return self.control.send(encode_message(body=body))
-
-    def commit(self) -> None:
-        state = self.discharge()
-        assert isinstance(state, Accepted), state
-
-    def is_doomed(self) -> None:
-        """TXN-6: after a refused operation it can only be rolled back."""
-        assert condition(self.discharge()) == "amqp:transaction:rollback"
-
-
-def error(state: Any) -> Error:
-    assert isinstance(state, Rejected), state
-    assert state.error is not None
-    return state.error
-
-
-def condition(state: Any) -> str:
-    return error(state).condition
-
-
-@pytest.fixture
-def control(client: Client) -> Control:
-    return Control(client)
-
-
-def other_session(client: Client) -> Session:
-    return client.engine.begin()
-
 
 # --- Declare and discharge -----------------------------------------------------------------------
 
@@ -246,6 +164,104 @@ def test_a_rolled_back_settlement_leaves_the_lock(
     assert header(again.deliveries[0].payload).delivery_count == 1
 
 
+def test_a_settlement_is_answered_unsettled_and_settled_by_the_commit(
+    client: Client, control: Control, queue: str
+) -> None:
+    """amqp.md 14: else the client would have nothing left to settle after a rollback."""
+    client.sender(queue).send(message("in"))
+    receiver = client.receiver(queue, credit=1)
+    txn = control.declare()
+    txn.settle(receiver, receiver.deliveries, Accepted())  # checks that the answer is unsettled
+    assert receiver.settled(receiver.deliveries) == []
+    txn.commit()
+    assert receiver.settled(receiver.deliveries) == [Accepted()]
+    assert receiver.link.session._proposed == {}
+
+
+@pytest.mark.parametrize("how", ["plainly", "in another transaction", "by its token"])
+def test_after_a_rollback_the_delivery_can_be_settled_again(
+    world: World, client: Client, control: Control, queue: str, how: str
+) -> None:
+    """TXN-2: it lives on, under its lock."""
+    client.sender(queue).send(message("in"))
+    receiver = client.receiver(queue, credit=1)
+    for _ in range(2):
+        txn = control.declare()
+        assert isinstance(txn.settle(receiver, receiver.deliveries, Accepted()), Accepted)
+        assert isinstance(txn.discharge(fail=True), Accepted)
+    assert receiver.settled(receiver.deliveries) == []
+    if how == "plainly":
+        assert isinstance(receiver.settle(receiver.deliveries, Accepted()), Accepted)
+    elif how == "by its token":
+        requests = client.requests(f"{queue}/$management")
+        tokens = uuids(receiver.deliveries[0].tag)
+        complete = {"disposition_status": "completed", "lock_tokens": tokens}
+        assert requests.manage("update-disposition", **complete)[0] == 200
+    else:
+        txn = control.declare()
+        txn.settle(receiver, receiver.deliveries, Accepted())
+        txn.commit()
+        assert receiver.settled(receiver.deliveries) == [Accepted()]
+    world.settle(for_ms=61_000)
+    assert client.receiver(queue, "again", credit=1).deliveries == []
+
+
+def test_a_refused_settlement_is_answered_unsettled_too(
+    world: World, client: Client, control: Control, queue: str
+) -> None:
+    client.sender(queue).send(message("in"))
+    receiver = client.receiver(queue, credit=1)
+    state = TransactionalState(b"no such transaction!", Accepted())
+    refused = receiver.propose(receiver.deliveries, state)
+    assert condition(refused) == "amqp:transaction:unknown-id"
+    assert isinstance(receiver.settle(receiver.deliveries, Accepted()), Accepted)
+
+
+def test_a_rollback_because_of_a_lost_lock_settles_nothing(
+    world: World, client: Client, control: Control, queue: str
+) -> None:
+    client.sender(queue).send(message("in"))
+    receiver = client.receiver(queue, credit=1)
+    txn = control.declare()
+    txn.settle(receiver, receiver.deliveries, Accepted())
+    world.settle(for_ms=61_000)
+    assert condition(txn.discharge()) == "amqp:transaction:rollback"
+    assert receiver.settled(receiver.deliveries) == []
+    lost = receiver.settle(receiver.deliveries, Accepted())
+    assert condition(lost) == "com.microsoft:message-lock-lost"
+
+
+def test_who_settles_plainly_takes_the_message_from_an_open_transaction(
+    client: Client, control: Control, queue: str
+) -> None:
+    """The first that is committed has it; the transaction is rolled back as a whole."""
+    sender = client.sender(queue)
+    sender.send(message("in", partition_key="k"))
+    receiver = client.receiver(queue, credit=1)
+    txn = control.declare()
+    txn.settle(receiver, receiver.deliveries, Accepted())
+    txn.send(sender, message("out", partition_key="k"))
+    assert isinstance(receiver.settle(receiver.deliveries, Accepted()), Accepted)
+    txn.is_doomed()
+    assert client.receiver(queue, "again", credit=5).deliveries == []
+
+
+def test_many_settlements_of_one_transaction_are_settled_together(
+    client: Client, control: Control
+) -> None:
+    client.world.queue("many")
+    client.sender("many").fill(10)
+    receiver = client.receiver("many", credit=10)
+    txn = control.declare()
+    txn.settle(receiver, receiver.deliveries[:6], Accepted())
+    txn.settle(receiver, receiver.deliveries[6:8], Modified())
+    txn.settle(receiver, receiver.deliveries[8:], Rejected())
+    txn.commit()
+    assert receiver.settled(receiver.deliveries[:6]) == [Accepted()] * 6
+    # Accepted, whatever was decided: Java fails at a rejection without an error.
+    assert receiver.settled(receiver.deliveries[6:10]) == [Accepted()] * 4
+
+
 @pytest.mark.parametrize(
     ("outcome", "where"),
     [(Modified(), ""), (Rejected(), "/$DeadLetterQueue")],
@@ -287,7 +303,6 @@ def test_a_failed_commit_is_a_rollback(world: World, client: Client, control: Co
 def test_a_session_s_messages_in_a_transaction(
     world: World, client: Client, control: Control
 ) -> None:
-    from tests.gateway.test_sessions import ask
 
     world.queue("talks", requires_session=True, enable_partitioning=True)
     sender = client.sender("talks")
@@ -423,305 +438,3 @@ def test_duplicates_of_an_aborted_transaction_are_none(
     txn.discharge(fail=True)
     sender.send(message("first", message_id="x"))
     assert client.receiver("once", credit=5).bodies == ["first"]  # DUP-7
-
-
-# --- Several entities ----------------------------------------------------------------------------
-
-
-def test_outside_the_coordinator_s_session_a_transaction_has_one_entity(
-    world: World, client: Client
-) -> None:
-    world.queue("a")
-    world.queue("b")
-    control = Control(client, session=other_session(client))
-    txn = control.declare()
-    txn.send(client.sender("a", "a"), message())
-    state = txn.send(client.sender("b", "b"), message())
-    assert condition(state) == "amqp:not-allowed"
-    assert str(error(state).description).startswith(
-        "Local transactions cannot span multiple top-level entities such as queue or topic"
-    )
-
-
-@pytest.mark.parametrize("partitioned", [False, True])
-def test_links_of_the_coordinator_s_session_may_be_combined(
-    world: World, client: Client, control: Control, partitioned: bool
-) -> None:
-    world.queue("in", enable_partitioning=partitioned)
-    world.queue("out", enable_partitioning=partitioned)
-    client.sender("in").send(message("work", partition_key="k"))
-    receiver = client.receiver("in", credit=1)
-    sender = client.sender("out", "out")
-    txn = control.declare()
-    assert isinstance(txn.settle(receiver, receiver.deliveries, Accepted()), Accepted)
-    assert isinstance(txn.send(sender, message("done")), Accepted)
-    results = client.receiver("out", "results", credit=5)
-    world.settle(for_ms=1_000)
-    assert results.deliveries == []
-    txn.commit()
-    world.settle(for_ms=1_000)
-    assert results.bodies == ["done"]  # TXN-3
-    assert client.receiver("in", "again", credit=5).deliveries == []
-
-
-def test_a_settlement_elsewhere_is_refused_in_any_mode(
-    world: World, client: Client, control: Control
-) -> None:
-    world.queue("a")
-    world.queue("b")
-    client.sender("b", "b").send(message())
-    receiver = client.receiver("b", credit=1)
-    txn = control.declare()
-    txn.send(client.sender("a", "a"), message())
-    assert condition(txn.settle(receiver, receiver.deliveries, Accepted())) == "amqp:not-allowed"
-
-
-def test_a_subscription_and_its_topic_are_one_top_level_entity(
-    world: World, client: Client
-) -> None:
-    world.topic("news")
-    world.subscription("news", "s")
-    sender = client.sender("news")
-    sender.send(message("first"))
-    receiver = client.receiver("news/Subscriptions/s", credit=5)
-    txn = Control(client, session=other_session(client)).declare()
-    txn.settle(receiver, receiver.deliveries, Accepted())
-    assert isinstance(txn.send(sender, message("second")), Accepted)
-    txn.commit()
-    assert receiver.bodies == ["first", "second"]  # TXN-3
-
-
-VIA = Symbol("com.microsoft:transfer-destination-address")
-
-
-@pytest.mark.parametrize("partitioned", [False, True])
-def test_send_via_another_entity(world: World, client: Client, partitioned: bool) -> None:
-    world.queue("in", enable_partitioning=partitioned)
-    world.queue("out")
-    client.sender("in").send(message("work", partition_key="k"))
-    receiver = client.receiver("in", credit=1)
-    via = client.sender("in", "via", properties={VIA: "out"})
-    assert via.link.properties is not None
-    assert via.link.properties[VIA] == "out"
-    txn = Control(client, session=other_session(client)).declare()
-    txn.settle(receiver, receiver.deliveries, Accepted())
-    keyed = message("done", annotations={"x-opt-via-partition-key": "k"})
-    assert isinstance(txn.send(via, keyed), Accepted)  # TXN-5
-    txn.commit()
-    world.settle(for_ms=1_000)
-    assert client.receiver("out", "out", credit=5).bodies == ["done"]
-
-
-def test_send_via_without_a_transaction(world: World, client: Client) -> None:
-    world.queue("in")
-    world.queue("out")
-    via = client.sender("in", "via", properties={VIA: "out"})
-    assert isinstance(via.send(message("hello")), Accepted)
-    world.settle(for_ms=1_000)
-    assert client.receiver("out", "out", credit=5).bodies == ["hello"]
-    assert client.receiver("in", "in", credit=5).deliveries == []
-
-
-def test_what_is_scheduled_stays_scheduled_where_it_is_sent_via(
-    world: World, client: Client
-) -> None:
-    world.queue("in")
-    world.queue("out")
-    via = client.sender("in", "via", properties={VIA: "out"})
-    due = Timestamp(world.scheduler.now_ms() + 60_000)
-    via.send(message("later", annotations={"x-opt-scheduled-enqueue-time": due}))
-    receiver = client.receiver("out", "out", credit=5)
-    world.settle(for_ms=10_000)
-    assert receiver.deliveries == []
-    world.settle(for_ms=60_000)
-    assert receiver.bodies == ["later"]
-
-
-def test_what_cannot_be_transferred_is_a_transfer_dead_letter(world: World, client: Client) -> None:
-    world.queue("in")
-    world.queue("out", status=EntityStatus.SEND_DISABLED)
-    via = client.sender("in", "via", properties={VIA: "out"})
-    assert isinstance(via.send(message("lost")), Accepted)
-    world.settle(for_ms=1_000)
-    dead = client.receiver("in/$Transfer/$DeadLetterQueue", "dead", credit=5)
-    assert dead.bodies == ["lost"]  # FWD-5
-    world.catalog.delete("out")
-    assert condition(via.send(message("nowhere"))) == "amqp:not-found"
-
-
-def test_fwd_5_a_full_destination_is_an_error_for_who_sends_via(
-    world: World, client: Client
-) -> None:
-    """And nothing of it is in a dead-letter queue."""
-    world.queue("in")
-    world.queue("out")
-    client.sender("out").fill(1)
-    via = client.sender("in", "via", properties={VIA: "out"})
-    with patch.object(Queue, "max_size_bytes", 200):
-        refused = via.send(message("x" * 200))
-        assert condition(refused) == "amqp:resource-limit-exceeded"
-    world.settle(for_ms=1_000)
-    assert client.receiver("in/$Transfer/$DeadLetterQueue", "tdlq", credit=5).bodies == []
-    assert client.receiver("in/$DeadLetterQueue", "dlq", credit=5).bodies == []
-    assert isinstance(via.send(message("fits")), Accepted)
-
-
-@pytest.mark.parametrize("partitioned", [False, True])
-def test_fwd_5_a_full_destination_rolls_a_transaction_back(
-    world: World, client: Client, control: Control, partitioned: bool
-) -> None:
-    """D-28: quotas are looked at when it is discharged. What it settled is still there."""
-    world.queue("in")
-    world.queue("out", enable_partitioning=partitioned)
-    client.sender("in").fill(1)
-    receiver = client.receiver("in", credit=1)
-    via = client.sender("in", "via", properties={VIA: "out"})
-    txn = control.declare()
-    txn.settle(receiver, receiver.deliveries, Accepted())
-    assert isinstance(txn.send(via, message("x" * 300, partition_key="k")), Accepted)
-    with patch.object(Queue, "max_size_bytes", 200):
-        client.sender("out", "fills it").send(message("y" * 100, partition_key="k"))
-        outcome = txn.discharge()
-    assert condition(outcome) == "amqp:transaction:rollback"
-    assert "The maximum entity size has been reached" in outcome.error.description
-    world.settle(for_ms=1_000)
-    requests = client.requests("in/$management")
-    status, _ = requests.manage("peek-message", from_sequence_number=0, message_count=5)
-    assert status == 200
-
-
-def test_fwd_5_a_destination_that_was_deleted_rolls_a_transaction_back(
-    world: World, client: Client, control: Control
-) -> None:
-    world.queue("in")
-    world.queue("out")
-    via = client.sender("in", "via", properties={VIA: "out"})
-    txn = control.declare()
-    assert isinstance(txn.send(via, message("x")), Accepted)
-    world.catalog.delete("out")
-    assert condition(txn.discharge()) == "amqp:transaction:rollback"
-    assert client.receiver("in/$Transfer/$DeadLetterQueue", "tdlq", credit=5).bodies == []
-
-
-def test_send_via_takes_the_right_to_send_to_both(world: World) -> None:
-    world.queue("in")
-    world.queue("out")
-    client = world.connect(token=False)
-    client.put_token("in")
-    link = client.sender("in", "via", properties={VIA: "out"}).link
-    refusal = client.refusal(link)
-    assert refusal is not None
-    assert refusal.condition == "amqp:unauthorized-access"  # amqp.md 18
-
-
-# --- Requests ------------------------------------------------------------------------------------
-
-
-def test_schedule_in_a_transaction(
-    world: World, client: Client, control: Control, queue: str
-) -> None:
-    requests = client.requests(f"{queue}/$management")
-    due = Timestamp(world.scheduler.now_ms() + 30_000)
-    text = message("later", partition_key="k", annotations={"x-opt-scheduled-enqueue-time": due})
-    for fail in (True, False):
-        txn = control.declare()
-        requests.state = txn.state
-        status, answer = requests.manage("schedule-message", messages=[{"message": text}])
-        assert status == 200
-        requests.state = None
-        (number,) = answer["sequence-numbers"]
-        cancel = {"sequence_numbers": longs(number)}
-        assert requests.manage("cancel-scheduled-message", **cancel)[0] == 404
-        assert isinstance(txn.discharge(fail=fail), Accepted)
-    peek = requests.manage("peek-message", from_sequence_number=0, message_count=5)[1]
-    (peeked,) = [message_annotations(each["message"]) for each in peek["messages"]]
-    assert peeked["x-opt-sequence-number"] == number  # the one that the client was told
-    assert requests.manage("cancel-scheduled-message", **cancel)[0] == 200
-
-
-def test_update_disposition_in_a_transaction(client: Client, control: Control, queue: str) -> None:
-    client.sender(queue).fill(1)
-    receiver = client.receiver(queue, credit=1)
-    requests = client.requests(f"{queue}/$management")
-    txn = control.declare()
-    requests.state = txn.state
-    complete = {
-        "disposition_status": "completed",
-        "lock_tokens": uuids(receiver.deliveries[0].tag),
-    }
-    assert requests.manage("update-disposition", **complete) == (200, {})
-    requests.state = None
-    peek = {"from_sequence_number": 0, "message_count": 5}
-    assert requests.manage("peek-message", **peek)[0] == 200
-    txn.commit()
-    assert requests.manage("peek-message", **peek)[0] == 204
-
-
-def test_rules_change_with_a_transaction_on_a_conventional_topic(
-    world: World, client: Client, control: Control
-) -> None:
-    world.topic("news")
-    subscription = world.subscription("news", "s")
-    requests = client.requests(f"{subscription.path}/$management")
-    for fail in (True, False):
-        txn = control.declare()
-        requests.state = txn.state
-        described = {"sql-filter": {"expression": "1=0"}}
-        added = requests.manage("add-rule", rule_name="r", rule_description=described)
-        assert added == (200, {})
-        assert requests.manage("remove-rule", rule_name="$Default") == (200, {})
-        assert [rule.name for rule in world.catalog.rules(subscription)] == ["$Default"]
-        assert isinstance(txn.discharge(fail=fail), Accepted)
-    assert [rule.name for rule in world.catalog.rules(subscription)] == ["r"]  # D-28
-
-
-def test_a_rule_can_be_replaced_in_one_transaction(
-    world: World, client: Client, control: Control
-) -> None:
-    """D-28: what comes later in a transaction sees what came before."""
-    world.topic("news")
-    subscription = world.subscription("news", "s")
-    requests = client.requests(f"{subscription.path}/$management")
-    txn = control.declare()
-    requests.state = txn.state
-    described = {"sql-filter": {"expression": "1=0"}}
-    replace = {"rule_name": "$Default", "rule_description": described}
-    assert requests.manage("remove-rule", rule_name="$default") == (200, {})
-    assert requests.manage("add-rule", **replace) == (200, {})
-    txn.commit()
-    (rule,) = world.catalog.rules(subscription)
-    assert rule.filter == SqlFilter("1=0")
-
-
-def test_a_rule_cannot_be_added_or_removed_twice_in_one_transaction(
-    world: World, client: Client, control: Control
-) -> None:
-    world.topic("news")
-    requests = client.requests(f"{world.subscription('news', 's').path}/$management")
-    described = {"sql-filter": {"expression": "1=0"}}
-    for call, status in (
-        (("add-rule", {"rule_name": "r", "rule_description": described}), 409),
-        (("remove-rule", {"rule_name": "$Default"}), 404),
-    ):
-        operation, arguments = call
-        requests.state = control.declare().state
-        assert requests.manage(operation, **arguments)[0] == 200
-        assert requests.manage(operation, **arguments)[0] == status
-
-
-def test_rules_of_a_partitioned_topic_do_not_change_in_a_transaction(
-    world: World, client: Client, control: Control
-) -> None:
-    world.topic("news", enable_partitioning=True)
-    subscription = world.subscription("news", "s")
-    requests = client.requests(f"{subscription.path}/$management")
-    requests.state = control.declare().state
-    assert requests.manage("remove-rule", rule_name="$Default")[0] == 400
-    assert requests.condition == "amqp:not-allowed"  # P-44
-
-
-def test_a_peek_is_no_part_of_a_transaction(client: Client, control: Control, queue: str) -> None:
-    requests = client.requests(f"{queue}/$management")
-    requests.state = control.declare().state
-    peek = {"from_sequence_number": 0, "message_count": 5}
-    assert requests.manage("peek-message", **peek)[0] == 400  # TXN-1

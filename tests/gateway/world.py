@@ -17,6 +17,7 @@ from busway.amqp.connection import Connection, ConnectionSettings, Role
 from busway.amqp.events import (
     Attached,
     Closed,
+    Considered,
     Detached,
     Disposed,
     Event,
@@ -104,7 +105,9 @@ class World:
             self.stores[store_id], self.disks[store_id] = store, disk
             self.brokers[store_id] = broker
         self.catalogs.stores.register(list(self.brokers))
-        self.namespaces = Namespaces(self.scheduler, self.catalogs, self.brokers, settings, hosts)
+        self.namespaces = Namespaces(
+            self.scheduler, self.catalogs, self.brokers, settings, hosts, machine=["this-machine"]
+        )
         self.gateway = self.namespaces.default
         self.clients: list[Client] = []
         self.settle()
@@ -171,7 +174,9 @@ class Client:
         encrypted: bool = False,
         host: str = HOST,
         key: str = KEY,
+        namespaces: Namespaces | None = None,
     ) -> None:
+        """`namespaces`: those of another gateway over the same brokers."""
         self.world = world
         self.host = host
         self.events: list[Event] = []
@@ -179,7 +184,7 @@ class Client:
             ConnectionSettings(container_id="client", hostname=host, credentials=password),
             role=Role.CLIENT,
         )
-        self.server: GatewayConnection = world.namespaces.connect(
+        self.server: GatewayConnection = (namespaces or world.namespaces).connect(
             peer or SomePeer(), lambda: None, encrypted=encrypted
         )
         world.clients.append(self)
@@ -262,7 +267,7 @@ class Client:
         return Requests(self, node, session or self.session, **names)
 
     def put_token(self, path: str, text: str | None = None, **options: Any) -> dict[str, Any]:
-        text = sas(path, self.world, **options) if text is None else text
+        text = sas(path, self.world, host=self.host, **options) if text is None else text
         cbs = self.requests("$cbs", name=f"cbs-{len(self.events)}")
         properties, _ = cbs.call(
             {"operation": "put-token", "type": "jwt", "name": f"sb://{self.host}/{path}"}, text
@@ -278,8 +283,9 @@ def sas(
     rule: str = ROOT_RULE_NAME,
     key: str = KEY,
     life_s: int = 3600,
+    host: str = HOST,
 ) -> str:
-    resource = quote_plus(f"sb://{HOST}/{path}")
+    resource = quote_plus(f"sb://{host}/{path}")
     expiry = str(world.scheduler.now_ms() // 1000 + life_s)
     signature = quote_plus(auth.sign(resource, expiry, key))
     return f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}"
@@ -356,17 +362,39 @@ class Receiver:
     def settle(
         self, deliveries: list[TransferReceived], state: Any, *, settled: bool = False
     ) -> Any:
-        """Say the outcome; returns what the broker answered, None for nothing."""
+        """Say the outcome; returns what the broker settled it with, None for nothing."""
+        return self._decide(deliveries, state, Settled, settled=settled)
+
+    def propose(self, deliveries: list[TransferReceived], state: Any) -> Any:
+        """Say the outcome in a transaction; returns the broker's answer, which settles nothing."""
+        return self._decide(deliveries, state, Considered, settled=False)
+
+    def settled(self, deliveries: list[TransferReceived]) -> list[Any]:
+        """The states that the broker has settled them with, in order."""
+        ids = {event.delivery_id for event in deliveries}
+        return [
+            event.state
+            for event in self.client.of(Settled)
+            if event.link is self.link
+            for _ in ids.intersection(event.delivery_ids)
+        ]
+
+    def _decide(
+        self, deliveries: list[TransferReceived], state: Any, answer: type, *, settled: bool
+    ) -> Any:
         ids = [event.delivery_id for event in deliveries]
-        before = len(self.client.of(Settled))
+        before = len(self.client.events)
         self.link.settle(ids, state, settled=settled)
         self.client.world.settle()
         answers = [
             event
-            for event in self.client.of(Settled)[before:]
-            if event.link is self.link and set(event.delivery_ids) & set(ids)
+            for event in self.client.events[before:]
+            if isinstance(event, Settled | Considered)
+            and event.link is self.link
+            and set(event.delivery_ids) & set(ids)
         ]
         assert len({type(each.state) for each in answers}) <= 1
+        assert all(type(each) is answer for each in answers), answers
         return answers[-1].state if answers else None
 
 

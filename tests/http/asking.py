@@ -7,7 +7,7 @@ import http.client
 import json
 import time
 from typing import Any, NamedTuple
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -59,7 +59,8 @@ def ask(
 def token_of(connection_string: str, path: str = "") -> str:
     """A token for what lies at this path and below, signed with the key of a connection string."""
     fields = dict(part.split("=", 1) for part in connection_string.split(";") if part)
-    resource = quote_plus(f"http://localhost/{path}")
+    host = urlsplit(fields["Endpoint"]).hostname
+    resource = quote_plus(f"http://{host}/{path}")
     expiry = str(int(time.time()) + 600)
     signature = quote_plus(sign(resource, expiry, fields["SharedAccessKey"]))
     rule = fields["SharedAccessKeyName"]

@@ -69,9 +69,12 @@ class HttpInProcess:
         self._server: Any = None
         self._http: HttpServer | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        signature = auth.sign(HOST, EXPIRY, KEY)
+        resource = f"sb://{HOST}"
+        signature = auth.sign(resource, EXPIRY, KEY)
         quoted = signature.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
-        self.authorization = f"SharedAccessSignature sr={HOST}&sig={quoted}&se={EXPIRY}&skn={ROOT}"
+        self.authorization = (
+            f"SharedAccessSignature sr={resource}&sig={quoted}&se={EXPIRY}&skn={ROOT}"
+        )
 
     def __enter__(self) -> Self:
         gateway = self.world.gateway

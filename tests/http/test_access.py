@@ -16,6 +16,7 @@ import pytest
 from busway.gateway import auth
 from busway.gateway.auth import Right
 from busway.http.atom.operations import METHODS
+from busway.http.calls import CLAIM_WORDS
 from busway.http.health import Examiner
 from busway.http.operations import own_pages
 from busway.http.rest.room import OPERATIONS
@@ -33,9 +34,10 @@ RIGHTS = {
     "Both": ["Send", "Listen"],
     "Manage": ["Manage", "Send", "Listen"],
 }
-ENOUGH = {Right.SEND: "Send", Right.LISTEN: "Listen", Right.MANAGE: "Manage"}
+BOTH = Right.SEND | Right.LISTEN
+ENOUGH = {Right.SEND: "Send", Right.LISTEN: "Listen", BOTH: "Both", Right.MANAGE: "Manage"}
 """The weakest rule that has a right."""
-TOO_LITTLE = {Right.SEND: "Listen", Right.LISTEN: "Send", Right.MANAGE: "Both"}
+TOO_LITTLE = {Right.SEND: "Listen", Right.LISTEN: "Send", BOTH: "Send", Right.MANAGE: "Both"}
 """The strongest that has not."""
 
 CONFIG = """
@@ -111,6 +113,17 @@ JOURNAL = (
     ("PUT", "/consumers/me", Right.LISTEN),
     ("DELETE", "/consumers/me", Right.LISTEN),
 )
+EXPLORER = (
+    ("GET", "", Right.MANAGE),
+    ("GET", "/messages", Right.LISTEN),
+    ("DELETE", "/messages", Right.LISTEN),
+    ("POST", "/messages/lock", Right.LISTEN),
+    ("POST", "/messages/settle", Right.LISTEN),
+    ("POST", "/resubmit", BOTH),
+    ("GET", "/sessions", Right.LISTEN),
+    ("GET", "/sessions/one", Right.LISTEN),
+    ("POST", "/try", Right.MANAGE),
+)
 RESOURCES = (
     (Kind.ENTITY, "/{queue}"),
     (Kind.ENTITY, "/{topic}"),
@@ -140,10 +153,18 @@ ROUTES = (
         for place in ("{queue}", "{topic}", "{topic}/Subscriptions/{sub}")
         for method, rest, right in JOURNAL
     ),
+    *(
+        Route(Kind.EXPLORER, method, f"/{place}/$explorer{rest}", right, frozenset({404}))
+        for place in PLACES
+        for method, rest, right in EXPLORER
+    ),
+    Route(Kind.PORTAL, "GET", "/portal/", None),
     Route(Kind.WEBSOCKET, "GET", "/$servicebus/websocket", None, frozenset({400, 426})),
     Route(Kind.HEALTH, "GET", "/health", None),
     Route(Kind.METRICS, "GET", "/metrics", Right.MANAGE),
     Route(Kind.BUSWAY, "GET", "/$busway/map", Right.MANAGE),
+    Route(Kind.BUSWAY, "GET", "/$busway/entities", Right.MANAGE),
+    Route(Kind.BUSWAY, "GET", "/$busway/connections", Right.MANAGE),
     Route(Kind.BUSWAY, "GET", "/$busway/rules", Right.MANAGE),
     Route(Kind.BUSWAY, "GET", "/$busway/rules/nobody", Right.MANAGE, frozenset({404})),
     Route(Kind.BUSWAY, "PUT", "/$busway/rules/nobody", Right.MANAGE, frozenset({400})),
@@ -373,7 +394,7 @@ def test_an_entitys_own_rule_opens_no_more_than_it_says(rest: Rest, route: Route
     name = TOO_LITTLE[right_of(route)]
     reply = ask(rest, route, THERE, signed(f"own-{name}", own_key(THERE[route.entity], name)))
     assert reply.status == 401
-    assert f"'{ENOUGH[right_of(route)]}' claim(s) are required" in reply.text
+    assert f"'{CLAIM_WORDS[right_of(route)]}' claim(s) are required" in reply.text
 
 
 @pytest.mark.parametrize("route", [each for each in ROUTES if each.right is None], ids=str)

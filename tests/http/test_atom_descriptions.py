@@ -218,7 +218,7 @@ class TestValues:
                     "DefaultMessageTimeToLive": "PT0.5S",
                     "DeadLetteringOnMessageExpiration": "true",
                     "DeadLetteringOnFilterEvaluationExceptions": "false",
-                    "MaxDeliveryCount": "2000",
+                    "MaxDeliveryCount": "2147483647",
                     "EnableBatchedOperations": "false",
                     "Status": "ReceiveDisabled",
                     "UserMetadata": "x" * 1024,
@@ -262,7 +262,7 @@ class TestValues:
             ("Topic", "DuplicateDetectionHistoryTimeWindow", "P7DT1S"),
             ("Queue", "AutoDeleteOnIdle", "PT4M59S"),
             ("Queue", "MaxDeliveryCount", "0"),
-            ("Queue", "MaxDeliveryCount", "2001"),
+            ("Queue", "MaxDeliveryCount", "2147483648"),
             ("Subscription", "MaxDeliveryCount", "-1"),
             ("Queue", "MaxDeliveryCount", "ten"),
             ("Queue", "MaxSizeInMegabytes", "1000"),
@@ -408,7 +408,7 @@ class TestPremium:
         assert made.text("MaxSizeInMegabytes") == "2048"
         refused = premium.put("/none", description("Queue", EnablePartitioning="false"))
         assert refused.status == 400
-        assert "leave it out, or set it to true" in refused.detail
+        assert "Non-partitioned entities are not allowed in partitioned namespace" in refused.detail
 
     def test_sizes_are_not_multiplied_again(self, premium: Management) -> None:
         """2048 is a size, and what 1024 for each of two looks like."""

@@ -100,6 +100,34 @@ class TestCreating:
         assert bus.get("/deep/.-_1").root.findtext(atom("title")) == "deep/.-_1"
         assert bus.put("/deep/.-_1", QUEUE).status == 409
 
+    def test_a_sub_queue_has_no_description(self, bus: Management) -> None:
+        bus.create("Queue", "/with-dead-letters")
+        subscription = subscribed(bus, "topic-with-dead-letters")
+        for entity in ("/with-dead-letters", subscription):
+            for part in ("$DeadLetterQueue", "$Transfer/$DeadLetterQueue"):
+                reply = bus.get(f"{entity}/{part}")
+                assert reply.status == 400
+                assert f"{entity[1:]}/{part}' is a part of an entity" in reply.detail
+                assert bus.put(f"{entity}/{part}", SUBSCRIPTION).status == 400
+                assert bus.delete(f"{entity}/{part}").status == 404
+        assert bus.get(f"{subscription}/Rules/$Missing").status == 404
+
+    def test_a_new_subscription_is_use_of_its_topic(self, bus: Management) -> None:
+        made = bus.create("Topic", "/accessed")
+        bus.create("Subscription", "/accessed/Subscriptions/s")
+        assert bus.get("/accessed").moment("AccessedAt") >= made.moment("UpdatedAt")
+
+    @pytest.mark.parametrize("partitioned", ["false", "true"])
+    def test_names_may_end_as_those_of_mass_transit_do(
+        self, bus: Management, partitioned: str
+    ) -> None:
+        """NAM-1: it makes such a topic, with a subscription, when a consumer throws."""
+        topic = f"/Fault--{partitioned}/OrderPaid--"
+        bus.create("Topic", topic, EnablePartitioning=partitioned)
+        bus.create("Subscription", f"{topic}/Subscriptions/errors__")
+        assert bus.get(topic).root.findtext(atom("title")) == topic[1:]
+        assert bus.get(f"{topic}/Subscriptions/errors__").status == 200
+
 
 class TestUpdating:
     def test_is_told_with_200_and_the_entry(self, bus: Management) -> None:

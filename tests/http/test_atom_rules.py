@@ -208,6 +208,18 @@ class TestTypedValues:
                 Described(Symbol("com.microsoft:timespan"), 93_780 * 10_000_000),
             ),
             ("duration", "-PT1S", Described(Symbol("com.microsoft:timespan"), -10_000_000)),
+            ("duration", "PT0.0000001S", Described(Symbol("com.microsoft:timespan"), 1)),
+            ("duration", "P1DT0.5S", Described(Symbol("com.microsoft:timespan"), 864_005_000_000)),
+            (
+                "dateTime",
+                "2020-07-05T11:12:13.1234567Z",
+                Described(Symbol("busway:utc-ticks"), 637_295_443_331_234_567),
+            ),
+            (
+                "dateTime",
+                "2020-07-05T11:12:13.1234567",
+                Described(Symbol("com.microsoft:datetime-offset"), 637_295_443_331_234_567),
+            ),
             ("float", "1.5", Float(1.5)),
         ],
     )

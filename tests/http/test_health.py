@@ -95,7 +95,9 @@ def test_it_is_asked_with_get_or_head(server: Server) -> None:
 def test_it_tells_no_more_than_names_and_states(server: Server) -> None:
     make(server, "store-1", "gone")
     told = ask(server, "GET", "/health").json["stores"][1]
-    assert set(told) == {"name", "status", "state", "round_trip_ms", "reason"}
+    assert set(told) == {
+        *("name", "status", "state", "round_trip_ms", "reason", "damaged_messages"),
+    }
 
 
 # Who asks often does not make a store busy.

@@ -19,9 +19,12 @@ from busway.amqp.errors import ProtocolError
 from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import encode_message
 from busway.amqp.types import Symbol, Timestamp, ULong
+from busway.gateway.envelope import Origin
 from busway.http.rest import messages, values
 from busway.http.rest.names import is_reserved
+from busway.model.entities import Queue
 from busway.model.message import Message
+from busway.model.names import SubQueueKind
 from busway.testing import Server
 from tests.http.rest_client import ANSWER_S, Rest, open_socket, token
 
@@ -307,6 +310,9 @@ PAYLOADS = st.builds(
 )
 
 
+ORIGIN = Origin(Queue(path="orders"), SubQueueKind.MAIN)
+
+
 def check(payload: bytes) -> None:
     sections = codec.scan_message(payload)
     message = Message(
@@ -318,7 +324,7 @@ def check(payload: bytes) -> None:
     )
     message.lock_token = UUID(int=5).bytes_le
     for locked in (False, True):
-        headers = messages.headers_of(message, message.bare, locked=locked)
+        headers = messages.headers_of(message, message.bare, ORIGIN, locked=locked)
         for name, value in headers.items():
             assert name.isascii()
             assert value.isascii()

@@ -316,7 +316,7 @@ def queue(forward_to: str | None = None) -> str:
     [
         ("nowhere", 410, "could not be found"),
         ("news/subscriptions/nobody", 410, "could not be found"),
-        ("news", 400, "Receive from one of its subscriptions"),
+        ("news", 404, "Receive from one of its subscriptions"),
         ("news/$DeadLetterQueue", 410, "could not be found"),
         ("sessions", 400, "non-sessionful message receiver"),
         ("off", 400, "is currently disabled for Receive operations"),

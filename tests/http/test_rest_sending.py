@@ -250,9 +250,16 @@ def test_the_longest_time_to_live_is_none(rest: Rest, forever: float) -> None:
     assert "TimeToLive" not in rest.delete("plain").broker
 
 
-def test_a_time_to_live_is_cut_at_what_amqp_can_say(rest: Rest) -> None:
-    rest.sent("plain", "long", TimeToLive=100 * 86_400)
-    assert rest.delete("plain").broker["TimeToLive"] == 0xFFFFFFFF / 1000
+@pytest.mark.parametrize("queue", ["plain", "parts"])
+@pytest.mark.parametrize(
+    "said", [{"TimeToLive": 100 * 86_400}, {"TimeToLiveTimeSpan": "100.00:00:00"}]
+)
+def test_a_time_to_live_may_be_longer_than_a_header_of_amqp_can_say(
+    rest: Rest, queue: str, said: dict[str, Any]
+) -> None:
+    """TTL-1: 32 bits of milliseconds are 49 days."""
+    rest.sent(queue, "long", **said)
+    assert rest.delete(queue).broker["TimeToLive"] == 100 * 86_400
 
 
 # --- Refusals ------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_a_key_pins_a_message_to_a_partition_that_is_gone(rest: Rest, gone: set[
     assert 0 < len(gone) < 16
     reply = rest.send("parts", "x", {"PartitionKey": key_in(gone)})
     assert reply.status == 503
-    assert "is temporarily unavailable. Please wait 2 seconds" in reply.text
+    assert "is temporarily unavailable. Please try again." in reply.text
 
 
 def test_all_other_messages_go_elsewhere(rest: Rest, gone: set[int]) -> None:

@@ -165,7 +165,7 @@ STATUS_OF_CONDITION = {
     "amqp:not-found": {404},
     "com.microsoft:message-not-found": {404},
     "com.microsoft:session-not-found": {404},
-    "com.microsoft:timeout": {408},
+    "com.microsoft:timeout": {408, 503},
     "com.microsoft:entity-already-exists": {409},
     "com.microsoft:message-lock-lost": {410},
     "com.microsoft:session-lock-lost": {410},
@@ -191,9 +191,8 @@ class TestEveryKind:
 
     def test_is_retried_by_clients_only_if_that_can_help(self, kind: ErrorKind) -> None:
         transient = {408, 500, 503}
-        assert kind.retryable == (
-            kind.status in transient and kind is not errors.TRANSACTION_TIMEOUT
-        )
+        lasting = (errors.TRANSACTION_TIMEOUT, errors.DATA_DAMAGED)
+        assert kind.retryable == (kind.status in transient and kind not in lasting)
 
 
 def test_names_of_kinds_are_unique() -> None:

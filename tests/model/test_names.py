@@ -31,7 +31,7 @@ from busway.model.names import (
 DEAD_LETTER = SubQueueKind.DEAD_LETTER
 TRANSFER_DEAD_LETTER = SubQueueKind.TRANSFER_DEAD_LETTER
 
-segment = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,20}[A-Za-z0-9])?", fullmatch=True)
+segment = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,20}[A-Za-z0-9_-])?", fullmatch=True)
 path = (
     st.lists(segment, min_size=1, max_size=4)
     .map("/".join)
@@ -60,6 +60,10 @@ class TestNames:
             (QUEUE_NAME, "q" * 260),
             (QUEUE_NAME, "subscriptions"),
             (TOPIC_NAME, "news/europe"),
+            (TOPIC_NAME, "MassTransit/Fault--Orders/OrderPaid--"),
+            (TOPIC_NAME, "PingMessage__"),
+            (SUBSCRIPTION_NAME, "s-"),
+            (RULE_NAME, "r_"),
             (SUBSCRIPTION_NAME, "s" * 50),
             (RULE_NAME, "$Default"),
             (RULE_NAME, "$default"),
@@ -77,8 +81,11 @@ class TestNames:
             (QUEUE_NAME, "a b", "it contains ' ' and only letters, digits"),
             (QUEUE_NAME, "größe", "it contains 'ö' and only"),
             (QUEUE_NAME, "$Default", r"it contains '\$' and only"),
-            (QUEUE_NAME, "-a", "it must start and end with a letter or a digit"),
-            (QUEUE_NAME, "a/", "it must start and end with a letter or a digit"),
+            (QUEUE_NAME, "-a", "it must start with a letter or a digit"),
+            (QUEUE_NAME, "_a", "it must start with a letter or a digit"),
+            (QUEUE_NAME, "a/", "it must end with a letter, a digit, '-' or '_'"),
+            (QUEUE_NAME, "a.", "it must end with a letter, a digit, '-' or '_'"),
+            (NAMESPACE_NAME, "a-", "it must end with a letter or a digit"),
             (QUEUE_NAME, "a//b", "it contains an empty part"),
             (QUEUE_NAME, "a/Subscriptions/b", "the part 'Subscriptions' is reserved"),
             (SUBSCRIPTION_NAME, "a/b", "it contains '/' and only"),

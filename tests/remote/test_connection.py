@@ -53,5 +53,5 @@ def test_what_is_none_is_told_without_its_key(
 def test_a_pass_is_for_one_entity_and_shows_no_key() -> None:
     credentials = connection.read(PLAIN)
     allowed = credentials.pass_for("orders/eu")
-    assert auth.scope_of(auth.parse(allowed.token).resource) == "orders/eu"
+    assert auth.scope_of(auth.parse(allowed.token).resource).key == "orders/eu"
     assert "a-key" not in repr(credentials) + repr(allowed)

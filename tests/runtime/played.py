@@ -21,6 +21,7 @@ class FakeClient:
         self.peer = peer
         self.on_output = on_output
         self.received = b""
+        self.unhandled = b""
         self.output = b""
         self.answer = b""
         self.greeted = False
@@ -30,7 +31,16 @@ class FakeClient:
         self.was_lost = asyncio.Event()
         self.got_bytes = asyncio.Event()
 
-    def receive(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
+        self.unhandled += data
+
+    @property
+    def has_input(self) -> bool:
+        return bool(self.unhandled)
+
+    def advance(self, frames_max: int) -> None:
+        """A byte is a frame."""
+        data, self.unhandled = self.unhandled[:frames_max], self.unhandled[frames_max:]
         self.received += data
         self.greeted = self.greeted or self.received.startswith(HELLO)
         self.got_bytes.set()

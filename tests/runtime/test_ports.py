@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -29,6 +31,7 @@ from tests.runtime.played import Port
 from tests.runtime.test_serve import ENDED_S, refused, serve
 from tests.runtime.wire import WAIT_S, RawClient
 
+NO_OTHERS = {"http_port": None, "tls_port": None, "https_port": None}
 HTTP = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -37,7 +40,11 @@ def started(*arguments: str) -> Iterator[list[str]]:
     """The lines that a server says until it is ready."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BUSWAY_")}
     process = subprocess.Popen(
-        serve(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean
+        serve("--print-connection-string", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean,
     )
     assert process.stdout is not None
     lines: list[str] = []
@@ -114,11 +121,11 @@ def test_a_free_port_comes_alone() -> None:
 def test_every_port_takes_everything(
     certificates: CertificateFolder, trusting: ssl.SSLContext
 ) -> None:
-    ports = ["--port", "0", "--http-port", "0", "--tls-port", "0"]
+    ports = ["--port", "0", "--http-port", "0", "--tls-port", "0", "--https-port", "0"]
     with started("--memory", *ports, *with_tls(certificates)) as lines:
         plain, secure, ready = lines
         numbers = [int(number) for number in re.findall(r"\b\d{4,5}\b", ready)]
-        assert len(set(numbers)) == 3
+        assert len(set(numbers)) == 4
         for port in numbers:
             for tls in (None, trusting):
                 assert first_word(port, b"AMQP\x00\x01\x00\x00", tls) == b"AMQP"
@@ -138,7 +145,7 @@ async def test_a_port_that_nobody_asked_for_gives_way_to_whoever_has_it(
     """As 5300 and 5671 do by default; here other numbers stand for them."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         usual = {f"{kind}_port": other.getsockname()[1]}
-        settings = Settings(**{"port": free_port(), "http_port": None, "tls_port": None, **usual})
+        settings = Settings(**{"port": free_port(), **NO_OTHERS, **usual})
         listener = open_port().listener
         ports = await open_ports(listener, Configuration(settings), has_tls=True)
         assert ports == Ports(main=settings.port)
@@ -151,16 +158,64 @@ async def test_a_port_that_nobody_asked_for_gives_way_to_whoever_has_it(
 async def test_the_usual_ports_are_opened_where_they_are_free(
     open_port: Callable[..., Port], free_port: Callable[[], int]
 ) -> None:
-    settings = Settings(port=free_port(), http_port=free_port(), tls_port=free_port())
+    names = ("port", "http_port", "tls_port", "https_port")
+    settings = Settings(**{name: free_port() for name in names})
     configuration = Configuration(settings)
     ports = await open_ports(open_port().listener, configuration, has_tls=True)
-    assert ports == Ports(main=settings.port, http=settings.http_port, tls=settings.tls_port)
+    assert ports.opened == [getattr(settings, name) for name in names]
     settings = replace(settings, port=0)
     alone = await open_ports(open_port().listener, Configuration(settings), has_tls=True)
-    assert (alone.http, alone.tls) == (None, None)
+    assert alone.opened == [alone.main]
 
 
-@pytest.mark.parametrize("flag", ["--http-port", "--tls-port"])
+async def test_nothing_is_said_of_443_where_it_is_not_to_be_had(
+    open_port: Callable[..., Port],
+    free_port: Callable[[], int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Few may listen there, and few clients look there; here another number stands for it."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        usual = NO_OTHERS | {"port": free_port(), "https_port": other.getsockname()[1]}
+        configuration = Configuration(Settings(**usual))
+        ports = await open_ports(open_port().listener, configuration, has_tls=True)
+    assert ports == Ports(main=usual["port"])
+    assert not [each for each in caplog.records if each.levelno >= logging.INFO]
+
+
+def test_a_low_port_that_is_not_allowed_is_refused_with_two_ways_to_allow_it(
+    certificates: CertificateFolder,
+) -> None:
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("root may listen everywhere, and setpriv is not there to take that away")
+    first_allowed = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if not first_allowed.exists() or int(first_allowed.read_text()) <= 443:
+        pytest.skip("everybody may listen on 443 here")
+    unprivileged = ["setpriv", "--bounding-set=-net_bind_service"] if os.geteuid() == 0 else []
+    ask = serve("--memory", "--port", "0", "--https-port", "443", *with_tls(certificates))
+    said = refused([*unprivileged, *ask])
+    assert "Port 443 of 127.0.0.1 cannot be listened on: Permission denied." in said
+    assert "setcap cap_net_bind_service=+ep /" in said
+    assert "sysctl net.ipv4.ip_unprivileged_port_start=443" in said
+    assert "Choose another one with --https-port" in said
+
+
+def test_clients_that_dial_fixed_ports_get_a_string_with_a_dot(
+    certificates: CertificateFolder,
+) -> None:
+    """An address of this test's own, so that 5671 is free there."""
+    number = os.getpid()
+    address = f"127.{64 + number // 65_536 % 64}.{number // 256 % 256}.{number % 256}"
+    fixed = ["--host", address, "--port", "0", "--tls-port", "5671", "--https-port", "off"]
+    with started("--memory", *fixed, *with_tls(certificates)) as lines:
+        plain, secure, dotted, ready = lines
+        endpoint, rest = secure.split(";", 1)
+        assert endpoint.startswith(f"Endpoint=sb://{address}:")
+        assert dotted == f"for clients that dial 5671: Endpoint=sb://{address};{rest}"
+        assert plain.endswith("UseDevelopmentEmulator=true;")
+        assert ready.endswith(", also on 5671")
+
+
+@pytest.mark.parametrize("flag", ["--http-port", "--tls-port", "--https-port"])
 def test_a_port_that_was_asked_for_must_be_had(flag: str, certificates: CertificateFolder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = str(other.getsockname()[1])

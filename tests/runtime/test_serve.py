@@ -53,7 +53,7 @@ def serve(*arguments: str) -> list[str]:
 
 def test_it_prints_a_connection_string_and_then_ready(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        serve("--data", str(tmp_path / "data"), "--port", "0"),
+        serve("--data", str(tmp_path / "data"), "--port", "0", "--print-connection-string"),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

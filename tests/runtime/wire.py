@@ -32,9 +32,12 @@ class WebSocketAsSocket:
 class RawClient:
     """The engine's client side on a blocking socket."""
 
-    def __init__(self, port: int, wire: Any = None) -> None:
+    def __init__(
+        self, port: int, wire: Any = None, credentials: tuple[str, str] | None = None
+    ) -> None:
         self.socket = wire or socket.create_connection(("127.0.0.1", port), WAIT_S)
-        self.engine = Connection(ConnectionSettings(container_id="test"), role=Role.CLIENT)
+        settings = ConnectionSettings(container_id="test", credentials=credentials)
+        self.engine = Connection(settings, role=Role.CLIENT)
         self.events: list[Event] = []
 
     @classmethod

@@ -46,8 +46,8 @@ def make_small(path: Path) -> None:
     """A megabyte for each partition."""
     with closing(sqlite3.connect(path)) as catalog, catalog:
         catalog.execute(
-            "UPDATE entities SET description = json_set(description, '$.max_size_mb', 1) "
-            "WHERE kind != 'subscription'"
+            "UPDATE entities SET description = json_set(description, '$.max_size_mb', 1), "
+            "checksum = NULL WHERE kind != 'subscription'"
         )
 
 

@@ -9,12 +9,15 @@ from busway.sim.__main__ import SIMULATIONS, Clients, app
 from busway.sim.amqp_features_simulation import AmqpFeaturesSimulation
 from busway.sim.bugs import BUGS, OF_PLAIN_QUEUES, OF_QUOTAS
 from busway.sim.history import Violation
+from busway.sim.link_bugs import LINK_BUGS, planted
+from busway.sim.links_simulation import LinksSimulation
 
 SEEDS = {
     Clients.DIRECT: 100,
     Clients.AMQP: 100,
     Clients.FEATURES: 40,
     Clients.AMQP_FEATURES: 40,
+    Clients.LINKS: 60,
 }
 GROUPS = 10
 """So that several workers share them; a failure names its seed in any case."""
@@ -26,6 +29,7 @@ BUGS_OF = {
     Clients.AMQP: OF_PLAIN_QUEUES,
     Clients.FEATURES: BUGS.keys() - OF_QUOTAS,
     Clients.AMQP_FEATURES: BUGS.keys(),
+    Clients.LINKS: OF_PLAIN_QUEUES,
 }
 BUGS_BY_WAY = [(way, bug) for way in WAYS for bug in BUGS if bug in BUGS_OF[way]]
 
@@ -61,6 +65,17 @@ def test_the_checkers_find_a_bug_that_is_there(way: Clients, bug: str) -> None:
         except Violation:
             return
     pytest.fail(f"{BUG_SEEDS} seeds and no checker noticed {bug}")
+
+
+@pytest.mark.parametrize("bug", LINK_BUGS)
+def test_the_simulation_of_links_finds_a_mend_that_was_taken_out(bug: str) -> None:
+    for seed in range(BUG_SEEDS):
+        try:
+            with planted(bug):
+                LinksSimulation(seed).run()
+        except (Violation, RecursionError):
+            return
+    pytest.fail(f"{BUG_SEEDS} seeds and nobody noticed {bug}")
 
 
 def test_a_small_queue_is_full_and_takes_messages_again() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from busway.model.journal import JournalEvent
+from busway.store import sqlite_schema as schema
 from busway.store.base import (
     PURGE_ROWS,
     CommitRefused,
@@ -442,7 +443,7 @@ class TestSqlite:
             sizes.append(log.stat().st_size)
         assert max(sizes) < 2_000_000 < 60 * 100_000
 
-    def test_a_file_of_format_2_is_made_a_file_of_format_3(self, tmp_path: Path) -> None:
+    def test_a_file_of_format_2_is_made_one_of_today(self, tmp_path: Path) -> None:
         """Its messages stay as they are, and from then on it keeps journals."""
         path = tmp_path / "store.db"
         made = sqlite3.connect(path)
@@ -460,7 +461,7 @@ class TestSqlite:
         assert offsets(again.store.journal_handle()) == [0, 1, 2]
         assert again.numbers() == [number(1)]
         (found,) = sqlite3.connect(path).execute("SELECT format FROM store").fetchone()
-        assert found == 3
+        assert found == schema.FORMAT_VERSION
 
     def test_an_upgrade_that_fails_leaves_the_file_as_it_was(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"

@@ -130,7 +130,7 @@ class TestTheFile:
     def test_another_format_is_unavailable(self, owner: Owner, format_: int) -> None:
         connection_of(owner).execute("UPDATE store SET format = ?", (format_,))
         with pytest.raises(
-            StoreUnavailable, match=f"format {format_}, .* reads formats 2 to 3 only"
+            StoreUnavailable, match=f"format {format_}, .* reads formats 2 to 5 only"
         ):
             owner.store.open()
 
@@ -148,6 +148,7 @@ class TestTheFile:
             "store.db": 0o600,
             "store.db-wal": 0o600,
             "store.db-shm": 0o600,
+            "store.db-mark": 0o600,
             "store.db.lock": 0o600,
         }
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
