@@ -15,6 +15,7 @@ SECONDS ?= 60
 SEED    ?= 1
 SEEDS   ?= 1000
 KILLS   ?= 50
+FLIPS ?= 50
 ROUNDS  ?= 3
 MESSAGES ?= $(or $(BUSWAY_PIPELINE_MESSAGES),200000)
 EXAMPLES := $(addprefix tests/,amqp broker cluster filters gateway store http/test_rest_fuzz.py http/test_atom_fuzz.py)
@@ -24,7 +25,7 @@ PEERS   ?= busway,rabbitmq-quorum
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline dev serve test tests browser lint types format bench sim fuzz chaos chaos-pipeline compliance lock clean
+.PHONY: help setup pipeline dev serve test tests browser lint types format bench hostile sim fuzz chaos damage chaos-pipeline compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -65,7 +66,7 @@ pipeline: $(VENV)/.pipeline  ## what busway pipeline needs, and servers whose jo
 # --- running ---------------------------------------------------------------------------------
 
 serve: $(VENV)/.core  ## set up if needed, start a broker, print its connection string
-	@exec $(BIN)/busway serve --config $(CONFIG) $(ARGS)
+	@exec $(BIN)/busway serve --print-connection-string --config $(CONFIG) $(ARGS)
 
 # --- checking --------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ test: lint types tests  ## lint, types and all tests
 # More workers than cores, because most tests wait for a server; a file stays with one worker,
 # because its tests share one. tests/conftest.py says in which order they come.
 tests: $(VENV)/.dev browser
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -rs $(ARGS)
 
 # Pages are tested in Chromium: from Debian's packages, where there is root to install them.
 browser:
@@ -112,16 +113,22 @@ chaos: $(VENV)/.dev  ## kill real processes again and again, and crowd sessions 
 	BUSWAY_KILLS=$(KILLS) BUSWAY_OUTAGE_S=20 BUSWAY_SESSIONS=full $(BIN)/python -m pytest --timeout 3600 \
 	  $(wildcard tests/store/test_kill.py tests/chaos) $(ARGS)
 
+damage: $(VENV)/.dev  ## flip bytes in stores and logs, cut and remove them, and say what happens (FLIPS=50)
+	$(BIN)/python -m tests.store.damage $(FLIPS)
+
 chaos-pipeline: $(VENV)/.dev  ## kill Spark and the broker while messages are captured (MESSAGES=200000)
 	$(BIN)/python -m tests.pipeline.chaos --messages $(MESSAGES) $(ARGS)
 	BUSWAY_CLUSTER=1 $(BIN)/python -m pytest --timeout 3600 tests/pipeline/test_cluster.py
 
-compliance: $(VENV)/.core  ## the SDKs for JavaScript and Java, and Qpid Proton (ARGS="js java proton")
+compliance: $(VENV)/.core  ## the SDKs for JavaScript, Java, Go and .NET, Qpid JMS, rhea, Qpid Proton (ARGS="js java go proton dotnet jms rhea")
 	$(BIN)/python compliance/run.py $(ARGS)
 
 bench: $(VENV)/.core  ## compare with other brokers (PEERS=busway,rabbitmq-quorum ROUNDS=3)
 	$(MAKE) -C bench
 	$(BIN)/python bench/compare.py --peers $(PEERS) --rounds $(ROUNDS) $(ARGS)
+
+hostile: $(VENV)/.core  ## what hostile clients cost the others: waits and memory (ARGS="all_credit ranges", ARGS=--list)
+	$(BIN)/python bench/hostile $(ARGS)
 
 # --- the rest --------------------------------------------------------------------------------
 
