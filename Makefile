@@ -19,13 +19,13 @@ FLIPS ?= 50
 ROUNDS  ?= 3
 MESSAGES ?= $(or $(BUSWAY_PIPELINE_MESSAGES),200000)
 EXAMPLES := $(addprefix tests/,amqp broker cluster filters gateway store http/test_rest_fuzz.py http/test_atom_fuzz.py)
-PEERS   ?= busway,rabbitmq-quorum
+PEERS   ?= busway,busway-partitioned,rabbitmq4-quorum,artemis
 
 # What an installation is made from: a change here installs again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline dev serve test tests browser lint types format bench hostile sim fuzz chaos damage chaos-pipeline compliance lock clean
+.PHONY: help setup pipeline dev serve test tests browser lint types format bench bench-peers hostile sim fuzz chaos damage chaos-pipeline compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -123,7 +123,10 @@ chaos-pipeline: $(VENV)/.dev  ## kill Spark and the broker while messages are ca
 compliance: $(VENV)/.core  ## the SDKs for JavaScript, Java, Go and .NET, Qpid JMS, rhea, Qpid Proton (ARGS="js java go proton dotnet jms rhea")
 	$(BIN)/python compliance/run.py $(ARGS)
 
-bench: $(VENV)/.core  ## compare with other brokers (PEERS=busway,rabbitmq-quorum ROUNDS=3)
+bench-peers:  ## bring RabbitMQ 4.3 and ActiveMQ Artemis into bench/run (root, Java, Maven)
+	bench/install-peers
+
+bench: $(VENV)/.core  ## compare with other brokers (PEERS=busway,artemis ROUNDS=3)
 	$(MAKE) -C bench
 	$(BIN)/python bench/compare.py --peers $(PEERS) --rounds $(ROUNDS) $(ARGS)
 

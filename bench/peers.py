@@ -289,10 +289,49 @@ class Rabbit4QuorumCredit(Rabbit4Quorum):
 
 
 def rabbits4():
-    """RABBITMQ4_ROOT: one Debian tree, or several separated by colons: rabbitmq4-..., then rabbitmq4b-..., and so on."""
-    roots = [r for r in os.environ.get("RABBITMQ4_ROOT", "").split(":") if r]
+    """RABBITMQ4_ROOT: one Debian tree, or several separated by colons: rabbitmq4-..., then rabbitmq4b-..., and so on.
+    Without it the tree that install-peers makes."""
+    roots = [r for r in os.environ.get("RABBITMQ4_ROOT", str(HERE / "run/rabbitmq4")).split(":") if r]
     return [type(c.__name__, (c,), {"root": str(Path(r).resolve()), "name": c.name.replace("4", "4" + suffix)})
             for suffix, r in zip(["", *"bcdefg"], roots) for c in (Rabbit4Classic, Rabbit4Quorum, Rabbit4QuorumCredit)]
+
+
+class Artemis(Peer):
+    """ActiveMQ Artemis as install-peers unpacks it, all at its defaults but the journal's kind and one AMQP acceptor."""
+    name = "artemis"
+    durability = "journal by libaio (O_DIRECT): each io_submit is followed by fdatasync, then accepted"
+
+    @property
+    def home(self):
+        return max((HERE / "run").glob("apache-artemis-*"), default=None)
+
+    def available(self):
+        return self.home is not None and shutil.which("java") is not None
+
+    def version(self):
+        return self.home.name.rsplit("-", 1)[1]
+
+    def start(self):
+        """Making the instance is not part of the start."""
+        self.instance = self.dir.parent / "artemis-instance"
+        shutil.rmtree(self.instance, ignore_errors=True)
+        subprocess.run([str(self.home / "bin/artemis"), "create", str(self.instance), "--silent", "--allow-anonymous", "--user",
+                        "bench", "--password", "bench", "--aio", "--no-autotune", "--no-web", "--host", "127.0.0.1", "--queues",
+                        "bench:anycast", "--default-port", str(self.port)], check=True, stdout=subprocess.DEVNULL)
+        settings = self.instance / "etc/broker.xml"
+        xml = settings.read_text()
+        before, rest = xml.split("<acceptors>")
+        acceptor = f"tcp://127.0.0.1:{self.port}?protocols=AMQP;amqpCredits=1000;amqpLowCredits=300"
+        settings.write_text(f'{before}<acceptors><acceptor name="bench">{acceptor}</acceptor>'
+                            f'</acceptors>{rest.split("</acceptors>")[1]}')
+        return super().start()
+
+    def spawn(self):
+        self.run([str(self.instance / "bin/artemis"), "run"])
+
+    def stop(self):
+        super().stop()
+        shutil.rmtree(self.instance, ignore_errors=True)
 
 
 class ProtonPython(Peer):
@@ -455,4 +494,4 @@ def deb(package, root=""):
     return r.stdout.strip()
 
 
-ALL = [Busway, BuswayPartitioned, Sink, RabbitClassic, RabbitQuorum, *rabbits4(), ProtonPython, ActiveMQ, Nats, NatsSync, Redis]
+ALL = [Busway, BuswayPartitioned, Sink, RabbitClassic, RabbitQuorum, *rabbits4(), Artemis, ProtonPython, ActiveMQ, Nats, NatsSync, Redis]
