@@ -10,6 +10,7 @@ from world import World, message, receive_one, refusal, seconds, with_properties
 
 # isort: split
 
+from Azure.Core.Diagnostics import AzureEventSourceListener
 from Azure.Messaging.ServiceBus import ServiceBusException, ServiceBusFailureReason
 from Azure.Messaging.ServiceBus.Administration import (
     AccessRights,
@@ -24,8 +25,10 @@ from Azure.Messaging.ServiceBus.Administration import (
     SqlRuleFilter,
     TrueRuleFilter,
 )
-from System import Array, TimeSpan
+from System import Action, Array, String, TimeSpan
+from System.Diagnostics.Tracing import EventLevel, EventWrittenEventArgs
 
+WARNING = EventLevel.Warning
 MINUTES = TimeSpan.FromMinutes
 
 
@@ -220,6 +223,24 @@ def test_a_name_that_is_taken_and_one_that_is_missing_have_their_reasons(world: 
     )
     assert missing.Reason == ServiceBusFailureReason.MessagingEntityNotFound
     assert not result(world.administration.QueueExistsAsync("missing")).Value
+
+
+def test_asking_whether_a_queue_or_topic_exists_logs_no_warning(world: World) -> None:
+    """N-15: at a 404 the SDK warns of an error response, though *no* is an answer like *yes*."""
+    warnings: list[str] = []
+
+    def keep(event: Any, text: str) -> None:
+        warnings.append(text)
+
+    listener = AzureEventSourceListener(Action[EventWrittenEventArgs, String](keep), WARNING)
+    try:
+        assert not result(world.administration.QueueExistsAsync("missing")).Value
+        assert not result(world.administration.TopicExistsAsync("missing")).Value
+        assert warnings == []
+        refusal(lambda: result(world.administration.DeleteQueueAsync("missing")))
+        assert len(warnings) == 1  # so that the listener is known to listen
+    finally:
+        listener.Dispose()
 
 
 def test_the_namespace_tells_of_itself(world: World) -> None:

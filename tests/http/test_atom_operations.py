@@ -243,6 +243,27 @@ class TestGetting:
             assert (reply.status, reply.detail[:14]) == (404, "SubCode=40400."), missing
 
     @pytest.mark.parametrize(
+        "user_agent",
+        [
+            "azsdk-net-Messaging.ServiceBus/7.20.1 (.NET 9.0.5; Linux)",
+            "my-app azsdk-js-serviceBus/7.9.5 core-rest-pipeline/1.22.2 Node/20.19.2",
+        ],
+    )
+    def test_an_azure_sdk_is_told_of_a_missing_queue_as_by_the_service(
+        self, bus: Management, user_agent: str
+    ) -> None:
+        """N-15: a feed without an entry. For what is below a topic the service has a 404, too."""
+        path, said = subscribed(bus, f"sdk-{len(user_agent)}"), {"User-Agent": user_agent}
+        reply = bus.request("GET", "/not-there", headers=said)
+        assert reply.status == 200
+        assert reply.headers["content-type"] == "application/atom+xml;type=feed;charset=utf-8"
+        assert (reply.root.tag, reply.entries) == (atom("feed"), [])
+        for missing in ("/not-there/Subscriptions/s", f"{path}/Rules/other"):
+            assert bus.request("GET", missing, headers=said).status == 404
+        assert bus.request("DELETE", "/not-there", headers=said).status == 404
+        assert bus.request("GET", f"{path}/$DeadLetterQueue", headers=said).status == 400
+
+    @pytest.mark.parametrize(
         "path", ["/not-there/Subscriptions", "/not-there/Subscriptions/s/Rules"]
     )
     def test_lists_of_what_is_missing_are_not_found(self, bus: Management, path: str) -> None:

@@ -52,6 +52,8 @@ Listed = TypeVar("Listed")
 ETAG = "etag"
 API_VERSION = "api-version"
 ANYTHING = "*"
+AZURE_SDK = "azsdk-"
+"""In the User-Agent of each of them, behind the name that an application may give itself."""
 
 
 async def manage(call: Call) -> web.StreamResponse:
@@ -96,8 +98,19 @@ async def get(visit: Visit, resource: Resource[Thing]) -> web.StreamResponse:
         named = str(visit.call.target.address)
         if "/$" in named:
             raise HttpError(400, f"'{named}' is a part of an entity, and has no description.")
+        if visit.call.target.kind is Kind.ENTITY and _is_azure_sdk(visit):
+            return await get_root(visit)
         raise visit.missing()
     return _entry(resource.entry(found, after_put=False), resource.etag(found))
+
+
+def _is_azure_sdk(visit: Visit) -> bool:
+    """The service answers a GET of a queue or topic that is not there with a feed that has no entry.
+
+    The Azure SDKs make *not found* of it, and .NET logs a warning for a 404 (N-15). Whoever else
+    asks, `curl` or a script, has only the status to go by, and is told 404.
+    """
+    return AZURE_SDK in visit.call.request.headers.get(hdrs.USER_AGENT, "").lower()
 
 
 async def delete(visit: Visit, resource: Resource[Thing]) -> web.StreamResponse:
@@ -216,7 +229,7 @@ def _feed_reply(feed: Markup) -> web.Response:
 
 
 async def get_root(visit: Visit) -> web.StreamResponse:
-    """What a client gets that asks for an entity without a name."""
+    """What a client gets that asks for an entity without a name, or an SDK for a missing one."""
     title = "Publicly Listed Services"
     return _feed_reply(write_feed(title, visit.address, visit.now_ms(), []))
 
