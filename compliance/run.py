@@ -20,13 +20,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
 from dotnet import install as dotnet
 from entities import configuration
+from partly_ill import partly_ill, switched_by_requests
 
 from busway.runtime.certificates import CertificateFolder
 from busway.testing.server import Server
@@ -58,6 +59,8 @@ class Suite:
     """Where its standard output goes, if that is its report."""
     mode: str = ""
     """How it reaches the server, if it runs once for each way to."""
+    wants_ill: bool = False
+    """It has tests with a broker of which one store goes and comes (`partly_ill.py`)."""
 
     @property
     def folder(self) -> Path:
@@ -197,6 +200,7 @@ SUITES = (
         NODE_TESTS,
         "build/js.tap",
         BUILD / "js.tap",
+        wants_ill=True,
     ),
     Suite(
         "rhea",
@@ -214,6 +218,7 @@ SUITES = (
         install_java,
         ["mvn", "--batch-mode", "--quiet", "surefire:test"],
         "java/target/surefire-reports/TEST-*.xml",
+        wants_ill=True,
     ),
     Suite(
         "jms",
@@ -239,6 +244,7 @@ SUITES = (
         ["go", "test", "-v", "-count=1", "-parallel=16", f"-timeout={SUITE_S}s", "./..."],
         "build/go.txt",
         BUILD / "go.txt",
+        wants_ill=True,
     ),
     dotnet_suite("plain"),
     dotnet_suite("tls"),
@@ -295,7 +301,12 @@ def _test(suite: Suite, server: Server, files: CertificateFolder) -> int:
         "NODE_EXTRA_CA_CERTS": str(files.authority),
         "SSL_CERT_FILE": str(files.authority),
     }
-    with suite.output.open("w") if suite.output else nullcontext() as output:
+    with ExitStack() as stack:
+        if suite.wants_ill:
+            broker = stack.enter_context(partly_ill())
+            switch = stack.enter_context(switched_by_requests(broker))
+            told |= broker.environment | {"BUSWAY_ILL_SWITCH": switch}
+        output = stack.enter_context(suite.output.open("w")) if suite.output else None
         return subprocess.run(
             suite.test,
             cwd=suite.folder,

@@ -6,3 +6,4 @@ import "./tests/topics.js";
 import "./tests/schedules.js";
 import "./tests/transports.js";
 import "./tests/administration.js";
+import "./tests/ill_partition.js";
