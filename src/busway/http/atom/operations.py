@@ -105,7 +105,7 @@ async def get(visit: Visit, resource: Resource[Thing]) -> web.StreamResponse:
 
 
 def _is_azure_sdk(visit: Visit) -> bool:
-    """The service answers a GET of a queue or topic that is not there with a feed that has no entry.
+    """The service answers a GET of a missing queue or topic with a feed that has no entry.
 
     The Azure SDKs make *not found* of it, and .NET logs a warning for a 404 (N-15). Whoever else
     asks, `curl` or a script, has only the status to go by, and is told 404.
