@@ -80,6 +80,7 @@ class TestSettings:
             metrics="token",
             metrics_entities=1_000,
             allow_faults=False,
+            allow_clock=False,
         )
 
     def test_flags_go_before_environment_before_file_before_defaults(self, tmp_path: Path) -> None:
@@ -742,7 +743,7 @@ class TestExamples:
                 assert f"`{name}`" in reference, name
         for name in (*RULE_KEYS, *TOML_CONDITIONS):
             assert f"`{name}`" in reference, name
-        operations = ("metrics", "metrics_entities", "allow_faults")
+        operations = ("metrics", "metrics_entities", "allow_faults", "allow_clock")
         for name in (
             *("data", "host", "port", "http_port", "stores", "nodes", "key", "memory"),
             *operations,

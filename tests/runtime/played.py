@@ -116,7 +116,7 @@ class Port:
     """A listener on a free port, and the clients that it has made."""
 
     def __init__(self, *, tls: ssl.SSLContext | None = None, **limits: int) -> None:
-        self.host = Host(asyncio.get_running_loop())
+        self.host = Host(asyncio.get_running_loop(), movable=True)
         self.clients: list[FakeClient] = []
         self.http = FakeHttp()
         self.http_is_ready = asyncio.Event()

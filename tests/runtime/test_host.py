@@ -132,3 +132,29 @@ async def test_random_bytes_have_the_length_asked_for_and_do_not_repeat(host: Ho
     assert {len(token) for token in drawn} == {10}
     assert len(set(drawn)) == 1000
     assert len(host.random_bytes(10_000)) == 10_000
+
+
+async def test_a_clock_that_is_moved_leaves_durations_alone() -> None:
+    host = Host(asyncio.get_running_loop(), movable=True)
+    before, steady = host.now_ms(), host.steady_ms()
+    host.move(3_600_000)
+    assert host.now_ms() - before >= 3_600_000
+    assert host.steady_ms() - steady < 3_600_000
+    assert host.clock_ms() - before < 3_600_000
+
+
+async def test_a_timer_waits_as_long_when_the_clock_was_moved_and_set_back() -> None:
+    host = Host(asyncio.get_running_loop(), movable=True)
+    host.move(3_600_000)
+    rang = asyncio.Event()
+    timer = host.at(host.now_ms() + 10, rang.set)
+    host.move_back()
+    assert host.moved_ms == 0
+    assert abs(host.now_ms() - time.time() * 1000) < 60_000
+    await asyncio.wait_for(rang.wait(), WAIT_S)
+    timer.cancel()
+
+
+async def test_a_clock_is_not_moved_where_nobody_said_so(host: Host) -> None:
+    with pytest.raises(AssertionError, match="cannot be moved"):
+        host.move(1)

@@ -91,6 +91,24 @@ async def test_every_connection_is_ticked_by_one_timer(open_port: Callable[..., 
     await until(lambda: all(client.ticks > 1 for _, _, client in kept))
 
 
+async def test_connections_do_not_notice_when_the_clock_is_moved(
+    open_port: Callable[..., Port],
+) -> None:
+    """Neither a stranger who has an hour left, nor one who is to be heard every minute."""
+    hour_ms = 3_600_000
+    port = await open_port(silence_ms=hour_ms).open()
+    _, _writer, client = await port.greet()
+    _stranger = await port.call()
+    await until(lambda: port.listener.connection_count == 2)
+    ticked: list[int] = []
+    client.tick = ticked.append  # type: ignore[method-assign]
+    await until(lambda: len(ticked) == 1)
+    port.host.move(24 * hour_ms)
+    await until(lambda: len(ticked) == 4)
+    assert port.listener.connection_count == 2
+    assert ticked[-1] - ticked[0] < hour_ms
+
+
 async def test_one_too_many_is_cut_off_and_the_others_go_on(
     open_port: Callable[..., Port],
 ) -> None:

@@ -90,8 +90,8 @@ class Broker:
         self.exchange = exchange
         """The way to other entities; whoever builds the gateway sets it."""
         self.journal_limits = journal_limits
-        self._way = CommitWay(port, host, self)
-        self._clockwork = Clockwork(self, host)
+        self._way = self.way = CommitWay(port, host, self)
+        self._clockwork = self.clockwork = Clockwork(self, host)
         self.journals = Journals(self, self._clockwork.journal_there)
         self.hold_journal = self.journals.hold
         self._intake = Intake(self)

@@ -77,6 +77,26 @@ class Clockwork:
         self._keeper.expects(self._host.now_ms() + LOOK_MS)
         self._arm()
 
+    # A clock that is moved.
+
+    def next_due_ms(self) -> int | None:
+        """When a message or a lock falls due next; journals are looked at all the time."""
+        if not self._owner.available:
+            return None
+        known = (self._sweep.due_ms, self._dues.next_ms())
+        return min((each for each in known if each is not None), default=None)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some of what has fallen due waits for its turn."""
+        return self._owner.available and self._sweep.is_behind
+
+    def look(self) -> None:
+        """The clock was moved: see what has fallen due."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_time()
+
     # The timer.
 
     def _arm(self) -> None:

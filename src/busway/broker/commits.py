@@ -113,6 +113,14 @@ class CommitWay:
             total += sum(stage.bytes for stage in self._queued)
         return total
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is on its way to the store; so it is with a store that is not well."""
+        if not self.serving:
+            return True
+        waiting = self._in_flight is not None or self._queued or self._reads
+        return not waiting and not self._flush_soon and self._open.empty
+
     # Staging.
 
     @contextmanager

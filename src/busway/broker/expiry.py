@@ -39,12 +39,18 @@ class ExpirySweep:
         self._after: Expiring | None = None
         self._reading = False
         self._due_ms: int | None = None
+        self._resting = False
 
     @property
     def due_ms(self) -> int | None:
         """When to run next; None while nothing is known to expire, and while a page is read: a
         timer for what cannot run would be due again and again."""
         return None if self._reading else self._due_ms
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it rests between two pages of what has fallen due already."""
+        return self._resting and self._due_ms is not None
 
     def restart(self) -> None:
         """After opening, or a failed commit: from the beginning of the index."""
@@ -70,6 +76,7 @@ class ExpirySweep:
         if isinstance(page, BusError):
             self._due_ms = now_ms + SWEEP_REST_MS
             return
+        self._resting = len(page.rows) == SWEEP_ROWS
         elsewhere: dict[int, list[int]] = {}
         for row in page.rows:
             sub_queue = self._owner.sub_queue_in(row.slot)
@@ -85,7 +92,7 @@ class ExpirySweep:
         if page.rows and self._after is after:  # else: set back meanwhile, and that holds
             self._after = page.rows[-1]
         if page.next_expires_ms is not None:
-            rest_ms = SWEEP_REST_MS if len(page.rows) == SWEEP_ROWS else 0
+            rest_ms = SWEEP_REST_MS if self._resting else 0
             self.expects(max(page.next_expires_ms, now_ms + rest_ms))
 
 

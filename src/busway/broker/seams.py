@@ -32,6 +32,10 @@ class Host(Protocol):
     def now_ms(self) -> int:
         """Broker time (D-25): milliseconds since 1970, never going back."""
 
+    def steady_ms(self) -> int:
+        """For how long something lasts that has no part in broker time: the silence of a
+        connection. It does not notice when broker time is moved on purpose."""
+
     def clock_ms(self) -> int:
         """The machine's clock, read now. It may be set forward and back, so only what others have
         dated by their own clocks is judged by it: tokens."""

@@ -16,6 +16,7 @@ from busway.cli import backup, cert, recover, serve, verify
 from busway.cli.options import Command, Group
 from busway.pipeline.commands import app as pipeline_commands
 from busway.remote import capture as capture_command
+from busway.remote import clock as clock_command
 from busway.remote import commands as remote_commands
 from busway.remote import connection_string as connection_string_command
 from busway.remote import rules as rules_command
@@ -79,6 +80,7 @@ def version() -> None:
 connection_string_command.add_to(app, Command)
 remote_commands.add_to(app, Command)
 capture_command.add_to(app, Command)
+clock_command.add_to(app, Command)
 rules_command.add_to(app, Command, Group)
 token_command.add_to(app, Command)
 pipeline_commands.add_to(app, Command, Group)

@@ -194,6 +194,14 @@ def serve(
             "see 'busway fault'.",
         ),
     ] = None,
+    allow_clock: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-clock",
+            help="Let those who may manage move the broker's clock ahead and reset the server, for "
+            "tests; see 'busway clock'.",
+        ),
+    ] = None,
     accept_clock: Annotated[
         bool | None,
         typer.Option(
@@ -257,6 +265,7 @@ def serve(
         "metrics": metrics,
         "metrics_entities": metrics_entities,
         "allow_faults": allow_faults,
+        "allow_clock": allow_clock,
         "accept_clock": accept_clock,
     }
     try:

@@ -457,6 +457,16 @@ class Catalog(EntityIndex):
         """Whether there is any entity that goes when nobody uses it."""
         return bool(self._idleness.watched())
 
+    def next_idle_ms(self) -> int | None:
+        """When the first of them has been idle for long enough, as far as is known."""
+        dues = []
+        for incarnation in self._idleness.watched():
+            entity = self._by_incarnation.get(incarnation)
+            used_ms = self._idleness.used_ms(incarnation)
+            if entity is not None and entity.auto_delete_on_idle_ms and used_ms is not None:
+                dues.append(used_ms + entity.auto_delete_on_idle_ms)
+        return min(dues, default=None)
+
     def delete_idle(
         self, now_ms: int, in_use: Callable[[Entity], bool] = lambda entity: False
     ) -> list[Entity]:

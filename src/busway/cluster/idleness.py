@@ -39,6 +39,9 @@ class Idleness:
     def watched(self) -> list[int]:
         return list(self._used_ms)
 
+    def used_ms(self, incarnation: int) -> int | None:
+        return self._used_ms.get(incarnation)
+
     def idle_ms(self, incarnation: int, now_ms: int) -> int:
         """How long it has not been used; from now on, if nobody has looked before."""
         used_ms = self._used_ms.get(incarnation)

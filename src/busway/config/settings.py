@@ -79,6 +79,8 @@ class Settings:
     """How many entities of a namespace have series of their own there."""
     allow_faults: bool = False
     """Let whoever may manage make stores slow, ill or gone."""
+    allow_clock: bool = False
+    """Let whoever may manage move the clock, and reset the server."""
     accept_clock: bool = False
     """Set stores that are ahead of the machine's clock back to it."""
 
@@ -113,7 +115,14 @@ RANGES = {
     "metrics_entities": (0, METRICS_ENTITIES_MAX),
 }
 CAN_BE_OFF = ("http_port", "tls_port", "https_port")
-FLAGS = ("memory", "tls", "allow_faults", "accept_clock", "print_connection_string")
+FLAGS = (
+    "memory",
+    "tls",
+    "allow_faults",
+    "allow_clock",
+    "accept_clock",
+    "print_connection_string",
+)
 PATHS = ("data", "config", "tls_cert", "tls_key", "key_file")
 
 

@@ -97,7 +97,7 @@ class GatewayConnection:
         self._gateway_of = gateway_of
         self.peer = peer
         self.websocket = websocket
-        self.tokens = Tokens(gateway.host.now_ms())
+        self.tokens = Tokens(gateway.host.steady_ms())
         self.requests_open = 0
         self.transactions: dict[bytes, OpenTransaction] = {}
         """Declared and not discharged, by all control links."""
@@ -201,7 +201,7 @@ class GatewayConnection:
         """Say why it ends; a peer that does not answer in time is not waited for."""
         self._end()
         self.engine.close(condition, description)
-        self._leave_by_ms = self.gateway.host.now_ms() + CLOSE_ANSWER_MS
+        self._leave_by_ms = self.gateway.host.steady_ms() + CLOSE_ANSWER_MS
 
     def lost(self) -> None:
         """The socket is gone."""

@@ -275,6 +275,12 @@ class Gateway:
         if self._sweep_timer is None:
             self._sweep_timer = self.host.at(self.host.now_ms() + SWEEP_MS, self._sweep)
 
+    def look_at_deadlines(self) -> None:
+        """The clock was moved: transactions may be over."""
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep()
+
     def _sweep(self) -> None:
         self._sweep_timer = None
         now_ms = self.host.now_ms()

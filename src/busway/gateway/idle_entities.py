@@ -57,6 +57,12 @@ class IdleEntities:
             host = self._gateway.host
             self._timer = host.at(host.now_ms() + LOOK_MS, self._look)
 
+    def look(self) -> None:
+        """Look now, and as often as ever after."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look()
+
     def _look(self) -> None:
         self._timer = None
         try:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from aiohttp import hdrs, web
 
 from busway.gateway.auth import Right
-from busway.http import connections, entities, migrations, rules
+from busway.http import clock, connections, entities, migrations, rules
 from busway.http.calls import Call
 from busway.http.faults import FaultRoom
 from busway.http.health import Examiner, HealthRoom
@@ -60,6 +60,9 @@ def own_pages(examiner: Examiner) -> tuple[OwnPage, ...]:
         OwnPage("POST", "rules/{name}/renew", rules.renew),
         OwnPage("GET", "stores/{store}/fault", fault),
         OwnPage("POST", "stores/{store}/fault", fault),
+        OwnPage("GET", "clock", clock.show),
+        OwnPage("POST", "clock", clock.advance),
+        OwnPage("POST", "reset", clock.reset),
         OwnPage("POST", "migrations", migration),
         OwnPage("POST", "migrations/{queue...}/switch", migration),
         OwnPage("GET", "migrations/{queue...}", migration),

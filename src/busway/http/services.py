@@ -34,6 +34,23 @@ class Store(Protocol):
     def faults(self) -> FaultyStore: ...
 
 
+class ClockReading(Protocol):
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def ahead_ms(self) -> int: ...
+
+
+class Clock(Protocol):
+    """A clock that can be moved; `reset` empties the server and sets it right."""
+
+    def reading(self) -> ClockReading: ...
+
+    async def advance(self, by_ms: int) -> ClockReading: ...
+
+    async def reset(self) -> ClockReading: ...
+
+
 class Journals(Protocol):
     """Journals, read off the loop. Raises `JournalError` and `StoreUnavailable`."""
 
@@ -81,6 +98,8 @@ class Services:
     """What takes the bytes of a WebSocket, as it takes those of a socket that speaks AMQP."""
     allow_faults: bool = False
     """Whether clients with the right to manage may make stores ill (`--allow-faults`)."""
+    clock: Clock | None = None
+    """For servers whose clock clients with the right to manage may move (`--allow-clock`)."""
     metrics_open: bool = False
     """Whether `/metrics` is for everybody (`--metrics open`)."""
     metrics_entities: int = 1_000

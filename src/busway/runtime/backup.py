@@ -213,7 +213,8 @@ def _copy_database(path: Path, draft: Path) -> None:
 
 
 def _copy_keys(folder: DataFolder, draft: Path) -> None:
-    for path in sorted(folder.path.glob("root*.key")):
+    # How far the clock of the folder was moved, if it was, belongs to the times in the stores.
+    for path in [*sorted(folder.path.glob("root*.key")), *folder.path.glob("ahead.json")]:
         _copy_file(path, draft / path.name)
     if folder.tls.is_dir():
         for path in sorted(folder.tls.iterdir()):

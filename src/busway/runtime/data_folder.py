@@ -9,6 +9,7 @@
 | `root.key` | the keys of the rule RootManageSharedAccessKey; only its owner can read it |
 | `root.NAME.key` | the same of another namespace than the default one |
 | `served-at.json` | host names and port of the last start, for `busway connection-string` |
+| `ahead.json` | how far its clock was moved, on a server with `--allow-clock` |
 | `reserve` | room that is released when the disk is full |
 """
 

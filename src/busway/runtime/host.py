@@ -3,6 +3,9 @@
 Broker time (D-25) is a monotonic clock plus an offset taken once, so that setting the machine's
 clock neither frees nor holds a lock. The offset only ever grows: `not_before` raises it when a
 store remembers a later time than this machine shows.
+
+On a server whose clock may be moved (`--allow-clock`), `move` adds to the offset as well; what
+measures durations between connections and this process (`steady_ms`) does not notice.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from weakref import WeakSet
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +37,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class LoopTimer:
     """One call of `Host.at`; made anew by nobody, cancelled by its owner."""
 
-    __slots__ = ("_callback", "_due_ms", "_handle", "_host")
+    __slots__ = ("__weakref__", "_callback", "_due_ms", "_handle", "_host")
 
     def __init__(self, host: Host, due_ms: int, callback: Callable[[], None]) -> None:
         self._host = host
@@ -47,6 +51,10 @@ class LoopTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+    def shift(self, by_ms: int) -> None:
+        """The clock was moved by this much, and the wait is as long as it was."""
+        self._due_ms += by_ms
 
     def _wait(self) -> None:
         wait_s = max(0.0, (self._due_ms - self._host.now_ms()) / 1000)
@@ -67,8 +75,11 @@ class LoopTimer:
 class Host:
     """The host of everything that runs in one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, movable: bool = False) -> None:
         self.loop = loop
+        self.moved_ms = 0
+        """How far broker time was moved ahead on purpose."""
+        self._timers: WeakSet[LoopTimer] | None = WeakSet() if movable else None
         self._offset_ns = time.time_ns() - time.clock_gettime_ns(_CLOCK)
         self._turns: list[Callable[[], None]] = []
         self._last: list[Callable[[], None]] = []
@@ -78,6 +89,9 @@ class Host:
 
     def now_ms(self) -> int:
         return (self._offset_ns + time.clock_gettime_ns(_CLOCK)) // 1_000_000
+
+    def steady_ms(self) -> int:
+        return self.now_ms() - self.moved_ms
 
     def clock_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -99,6 +113,26 @@ class Host:
             )
             self._offset_ns += behind_ms * 1_000_000
 
+    def move(self, by_ms: int) -> None:
+        """Make it so much later; whoever calls sees to what has fallen due."""
+        assert self._timers is not None, "the clock of this host cannot be moved"
+        assert by_ms >= 0
+        self._offset_ns += by_ms * 1_000_000
+        self.moved_ms += by_ms
+
+    def move_back(self) -> None:
+        """Undo all moves. Only when nothing is left that has got a time since."""
+        assert self._timers is not None, "the clock of this host cannot be moved"
+        for timer in list(self._timers):
+            timer.shift(-self.moved_ms)
+        self._offset_ns -= self.moved_ms * 1_000_000
+        self.moved_ms = 0
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody waits for a turn."""
+        return not self._turns and not self._last
+
     def soon(self, callback: Callable[[], None]) -> None:
         self._turns.append(callback)
         if not self._turn_is_due:
@@ -113,7 +147,10 @@ class Host:
             self.loop.call_soon(self._take_turns)
 
     def at(self, due_ms: int, callback: Callable[[], None]) -> LoopTimer:
-        return LoopTimer(self, due_ms, callback)
+        timer = LoopTimer(self, due_ms, callback)
+        if self._timers is not None:
+            self._timers.add(timer)
+        return timer
 
     def random_bytes(self, count: int) -> bytes:
         start = self._random_used

@@ -446,7 +446,7 @@ class Listener:
     # --- turns and timers --------------------------------------------------------------------
 
     def _expect(self, wire: Wire, wait_ms: int) -> None:
-        wire.deadline_ms = self.host.now_ms() + wait_ms
+        wire.deadline_ms = self.host.steady_ms() + wait_ms
         self._waiting[wire] = None
 
     def _write(self) -> None:
@@ -476,8 +476,8 @@ class Listener:
             self._budget_timer = None
 
     def _tick(self) -> None:
-        now_ms = self.host.now_ms()
-        self._tick_timer = self.host.at(now_ms + TICK_MS, self._tick)
+        now_ms = self.host.steady_ms()
+        self._tick_timer = self.host.at(self.host.now_ms() + TICK_MS, self._tick)
         self._entrance.tick(now_ms)
         for wire in [wire for wire in self._waiting if wire.deadline_ms <= now_ms]:
             said = "it said nothing valid" if wire.is_stranger else "it did not take our last words"

@@ -25,6 +25,7 @@ from busway.gateway.router import Owner
 from busway.model.entities import DEFAULT_NAMESPACE, ROOT_RULE_NAME
 from busway.model.errors import BusError
 from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
+from busway.runtime import clock_control
 from busway.runtime.data_folder import DataFolder, StartError
 from busway.runtime.disk_reserve import DiskReserve
 from busway.runtime.host import Host
@@ -69,6 +70,7 @@ class Node:
         self.namespaces: Namespaces | None = None
         self._listener: Listener | None = None
         self._certificates: CertificateReload | None = None
+        self._clock: clock_control.ClockControl | None = None
         self.journals: JournalReaders | None = None
         """How the journals of its stores are read, once it has started."""
 
@@ -132,7 +134,14 @@ class Node:
             DiskReserve(settings.data).prepare()
         self._certificates = self._certificate_reload()
         tls = None if self._certificates is None else self._certificates.load()
-        host = Host(asyncio.get_running_loop())
+        host = Host(asyncio.get_running_loop(), movable=settings.allow_clock)
+        if self._folder is not None:
+            clock_control.begin(
+                host,
+                self._folder.path,
+                allowed=settings.allow_clock,
+                accepted=settings.accept_clock,
+            )
         try:
             catalogs = Catalogs.open(
                 None if self._folder is None else self._folder.catalog,
@@ -181,6 +190,10 @@ class Node:
         self.namespaces = namespaces = Namespaces(
             host, catalogs, owners, hosts=tenants.hosts, machine=self._machine()
         )
+        if settings.allow_clock:
+            self._clock = clock_control.ClockControl(
+                host, self._folder, catalogs, self.stores, namespaces.gateways(), tenants.furnish
+            )
         sockets_max = (CONNECTIONS_PER_NAMESPACE_MAX + 600) * len(namespaces.gateways())
         self._listener = listener = Listener(
             host,
@@ -260,6 +273,7 @@ class Node:
                 journal_limits=self._configuration.journal,
                 amqp=listener.wire_in_http,
                 allow_faults=self.settings.allow_faults,
+                clock=self._clock,
                 metrics_open=self.settings.metrics == "open",
                 metrics_entities=self.settings.metrics_entities,
             )

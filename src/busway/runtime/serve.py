@@ -50,6 +50,8 @@ async def serve(configuration: Configuration) -> int:
     announce(node)
     if configuration.settings.allow_faults:
         log.warning("--allow-faults: whoever may manage can make the stores slow, ill or gone")
+    if configuration.settings.allow_clock:
+        log.warning("--allow-clock: whoever may manage can move the clock, and delete everything")
     await stop.wait()
     log.info("stopping: finishing what is in flight; a second signal ends it at once")
     await node.stop()

@@ -280,7 +280,7 @@ class Entrance:
     # --- called by arrivals ------------------------------------------------------------------
 
     def deadline_ms(self) -> int:
-        return self._host.now_ms() + self.limits.silence_ms
+        return self._host.steady_ms() + self.limits.silence_ms
 
     def expect_head(self, arrival: Arrival, protocol: asyncio.BaseProtocol) -> None:
         arrival.deadline_ms = self.deadline_ms()

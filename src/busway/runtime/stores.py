@@ -108,6 +108,18 @@ class ExpectedStore:
         self.free_bytes = inner.free_bytes
         self.close = inner.close
 
+    def set_back(self, path: Path | None, latest_ms: int) -> None:
+        """In its thread: let it have committed nothing after that (`clock_control.py`)."""
+        if path is None:
+            from busway.store.memory import MemoryStore
+
+            assert isinstance(self._inner, MemoryStore)
+            self._inner.disk.time_ms = min(self._inner.disk.time_ms, latest_ms)
+        else:
+            from busway.store.sqlite_time import set_back_open
+
+            set_back_open(path, latest_ms)
+
     def open(self) -> Opened:
         opened = self._inner.open()
         if self.expected_id is not None and opened.store_id != self.expected_id:

@@ -45,6 +45,9 @@ class Scheduler:
     def now_ms(self) -> int:
         return self._now_ms
 
+    def steady_ms(self) -> int:
+        return self._now_ms
+
     def clock_ms(self) -> int:
         return self._now_ms + self.clock_error_ms
 

@@ -38,6 +38,9 @@ class MortalHost:
     def now_ms(self) -> int:
         return self._scheduler.now_ms()
 
+    def steady_ms(self) -> int:
+        return self._scheduler.steady_ms()
+
     def clock_ms(self) -> int:
         return self._scheduler.clock_ms()
 

@@ -25,6 +25,14 @@ def set_back(path: Path, latest_ms: int) -> bool:
     lock = ProcessLock(path.with_name(path.name + ".lock"))
     lock.acquire()
     try:
+        return set_back_open(path, latest_ms)
+    finally:
+        lock.release()
+
+
+def set_back_open(path: Path, latest_ms: int) -> bool:
+    """The same for whoever holds the store, between two of its commits."""
+    try:
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             return connection.execute(SET_BACK, (latest_ms,)).rowcount > 0
@@ -34,5 +42,3 @@ def set_back(path: Path, latest_ms: int) -> bool:
         raise StoreUnavailable(
             f"the time of store {path} cannot be set back: {errors.describe(error)}"
         ) from error
-    finally:
-        lock.release()
