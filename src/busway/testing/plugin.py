@@ -50,14 +50,25 @@ def busway_server(busway_config: str) -> Iterator[Server]:
 def busway(busway_server: Server) -> Iterator[Bus]:
     """The server of all tests, as new: after the test everything is gone but the configured
     entities, and the clock is right again."""
-    bus = Bus(busway_server)
+    yield from _clean(busway_server)
+
+
+@pytest.fixture(scope="module")
+def busway_module(busway_server: Server) -> Iterator[Bus]:
+    """The same for a file of tests, which share their queues, links and clock: the SDK takes a
+    second for each link, and a test that finds them open takes milliseconds."""
+    yield from _clean(busway_server)
+
+
+def _clean(server: Server) -> Iterator[Bus]:
+    bus = Bus(server)
     yield bus
-    if busway_server.is_running:
+    if server.is_running:
         bus.reset()
-    else:  # the test has ended it, and wants no more of it
-        assert busway_server.data is not None
-        shutil.rmtree(busway_server.data)
-        busway_server.start()
+    else:  # a test has ended it, and wants no more of it
+        assert server.data is not None
+        shutil.rmtree(server.data)
+        server.start()
 
 
 def _quick_folder() -> str | None:
