@@ -8,9 +8,10 @@ it is when the entity exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from busway.config import emulator
 from busway.config.errors import ConfigError
 from busway.config.journal import read_capture
 from busway.config.rules import emulator_rule, toml_rule
@@ -85,10 +86,14 @@ def read_toml_entities(
     return _checked(_declared(queues, topics, where, TOML), tier)
 
 
-def read_emulator_entities(table: Table, where: str, tier: Tier | None) -> tuple[Declared, ...]:
+def read_emulator_entities(
+    table: Table, where: str, tier: Tier | None, *, own_defaults: bool = False
+) -> tuple[Declared, ...]:
+    """`own_defaults`: what is not stated is as in the emulator, and not as in the service."""
     queues = tables_in(table, "Queues", where, "a list of objects")
     topics = tables_in(table, "Topics", where, "a list of objects")
-    return _checked(_declared(queues, topics, where, EMULATOR), tier)
+    form = replace(EMULATOR, defaults=emulator.DEFAULTS) if own_defaults else EMULATOR
+    return _checked(_declared(queues, topics, where, form), tier)
 
 
 def _checked(declared: Iterator[Declared], tier: Tier | None) -> tuple[Declared, ...]:
@@ -131,6 +136,11 @@ class _Form:
     stated: Callable[[type[Entity], Table, str, tuple[str, ...]], dict[str, Any]]
     """The properties of an entity; the last argument has the keys that are none."""
     rule: Callable[[str, Table, str], Rule]
+    defaults: Mapping[type[Entity], Mapping[str, Any]] = field(default_factory=dict)
+    """Of properties that are not stated, where they differ from the service's."""
+
+    def completed(self, entity_class: type[Entity], stated: dict[str, Any]) -> dict[str, Any]:
+        return {**self.defaults.get(entity_class, {}), **stated}
 
 
 def _declared(
@@ -140,12 +150,12 @@ def _declared(
         path = name_in(table, form.name, f"{file}: queue {number + 1}")
         where = f"{file}: queue '{path}'"
         stated = form.stated(Queue, table, where, (form.name,))
-        yield Declared(where, normalise(Queue(path=path, **stated)), stated)
+        yield Declared(where, normalise(Queue(path=path, **form.completed(Queue, stated))), stated)
     for number, table in enumerate(topics):
         path = name_in(table, form.name, f"{file}: topic {number + 1}")
         where = f"{file}: topic '{path}'"
         stated = form.stated(Topic, table, where, (form.name, form.subscriptions))
-        yield Declared(where, normalise(Topic(path=path, **stated)), stated)
+        yield Declared(where, normalise(Topic(path=path, **form.completed(Topic, stated))), stated)
         listed = form.list_of(f"topics.{form.subscriptions}")
         subscriptions = tables_in(table, form.subscriptions, where, listed)
         for place, each in enumerate(subscriptions):
@@ -163,7 +173,8 @@ def _subscription(topic: str, name: str, table: Table, where: str, form: _Form) 
         if any(name_key(rule_name) == name_key(rule.name) for rule in rules):
             raise ConfigError(f"{rule_where}: is declared twice.")
         rules.append(form.rule(rule_name, each, rule_where))
-    entity = normalise(Subscription(topic=topic, name=name, **stated))
+    completed = form.completed(Subscription, stated)
+    entity = normalise(Subscription(topic=topic, name=name, **completed))
     return Declared(where, entity, stated, tuple(rules) or None)
 
 
