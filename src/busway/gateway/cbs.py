@@ -12,7 +12,7 @@ by the clock of a client. How long a connection has had none is measured in brok
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from busway.amqp.types import Int
 from busway.broker.seams import Host
 from busway.gateway import auth
 from busway.gateway.auth import Access, Right
+from busway.gateway.bearer import KeysAwaited, looks_like_one
 from busway.gateway.requests import Request
 from busway.model.errors import ARGUMENT_ERROR, NOT_FOUND, SERVER_BUSY, TOKEN_MALFORMED, BusError
 from busway.model.limits import TOKEN_WAIT_MAX_MS
@@ -127,9 +128,12 @@ class CbsService:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def serve(self, request: Request) -> None:
+    def serve(self, request: Request, *, may_wait: bool = True) -> None:
         try:
-            self._put_token(request)
+            self._put_token(request, may_wait)
+        except KeysAwaited as awaited:
+            # Once: if the key is not there then, it is nobody's.
+            awaited.then(partial(self.serve, request, may_wait=False))
         except BusError as error:
             # Without an error-condition nothing is lost, and Python reads one as a failure
             # whatever the status is.
@@ -143,7 +147,7 @@ class CbsService:
         else:
             request.answer(_status(202, "Accepted"), None)
 
-    def _put_token(self, request: Request) -> None:
+    def _put_token(self, request: Request, may_wait: bool) -> None:
         if request.operation.lower() != "put-token":
             raise BusError(ARGUMENT_ERROR, detail=f"'{request.operation}' is not put-token.")
         name, token = request.properties.get("name"), request.body
@@ -151,17 +155,18 @@ class CbsService:
             raise BusError(TOKEN_MALFORMED, detail="it has no text, or no audience as its 'name'")
         connection, clock_ms = request.connection, self._gateway.host.clock_ms()
         audience = audience_key(name)
-        access = auth.verify(
-            token,
-            audience,
-            self._gateway.access_rules,
-            clock_ms,
-            partial(self._gateway.answers_to, connection.hostname),
-        )
+        own_host = partial(self._gateway.answers_to, connection.hostname)
+        opened: Sequence[Access]
+        if looks_like_one(token):
+            opened = self._gateway.verify_bearer(token, audience, own_host, may_wait=may_wait)
+        else:
+            rules = self._gateway.access_rules
+            opened = [auth.verify(token, audience, rules, clock_ms, own_host)]
         if audience and not self._gateway.exists(parse_address(audience)):
             # Only told to who could open it; Python then speaks of authentication, as on Azure.
             raise BusError(NOT_FOUND, uri=name)
-        connection.prove(access)
+        for access in opened:
+            connection.prove(access)
 
 
 def _status(code: int, description: str) -> dict[str, Any]:

@@ -7,10 +7,10 @@ pairs of credit and messages) is done once at its end, for all of them in one `s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from busway.amqp.partial import PartialRoom
@@ -18,6 +18,8 @@ from busway.amqp.performatives import Error
 from busway.amqp.settings import StrangerLimits
 from busway.broker.seams import Host, Timer
 from busway.cluster.catalog import Catalog, Change
+from busway.gateway.auth import Access, OwnHost
+from busway.gateway.bearer.errors import TOKEN_REFUSED
 from busway.gateway.budget import Budget
 from busway.gateway.cbs import CbsService
 from busway.gateway.connection import GatewayConnection, Peer
@@ -49,7 +51,15 @@ from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
 from busway.model.names import Address, is_same_host
 from busway.store.base import SubQueueKind
 
+if TYPE_CHECKING:
+    from busway.gateway.bearer.verifier import BearerTokens
+
 log = logging.getLogger("busway.gateway")
+
+NO_ISSUER = (
+    "it is a bearer token, and no issuer is trusted here: name one in [[issuers]] of the "
+    "configuration file, or start the broker with --dev-tokens"
+)
 
 SWEEP_MS = 250
 """How often deadlines are looked at, while anything waits for one: never a timer per message."""
@@ -107,6 +117,8 @@ class Gateway:
         another; `Namespaces` knows of more names."""
         self.tokens = VerifiedTokens(catalog)
         """For those who show one with every request."""
+        self.bearer: BearerTokens | None = None
+        """For those who show a bearer token; None: no issuer is trusted."""
         self.settings = settings or GatewaySettings()
         self.router = Router(owners)
         self.partition_turns = PartitionTurns(host.random_bytes)
@@ -304,6 +316,17 @@ class Gateway:
                 transaction.time_out()
         if self._sending or self._requests or self._transactions:
             self._arm()
+
+    # --- Bearer tokens ---------------------------------------------------------------------------
+
+    def verify_bearer(
+        self, token: str, audience: str, own_host: OwnHost, *, may_wait: bool = False
+    ) -> Sequence[Access]:
+        """As `BearerTokens.verify`."""
+        if self.bearer is None:
+            raise BusError(TOKEN_REFUSED, detail=NO_ISSUER)
+        clock_ms = self.host.clock_ms()
+        return self.bearer.verify(token, audience, clock_ms, own_host, may_wait=may_wait)
 
     # --- Errors as clients see them --------------------------------------------------------------
 
