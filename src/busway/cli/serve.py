@@ -20,10 +20,12 @@ a log, 'busway connection-string' shows it. Then comes a line that begins with '
   busway serve --config examples/tour.toml    with the queues that a file names
   busway serve --memory --port 0              for a test: nothing on disk
   busway serve --tls                          with TLS, for clients that insist on it
+  busway serve --emulator                     in place of Microsoft's emulator
+  busway serve --dev-tokens                   for applications with DefaultAzureCredential
 
-Every option is also a variable (--http-port: BUSWAY_HTTP_PORT) and, but for the logs and
---accept-clock, a key in the [serve] table of the file (http_port = 5300). An option goes before a
-variable, that before the file.
+Every option is also a variable (--http-port: BUSWAY_HTTP_PORT) and, but for the logs, --emulator
+and --accept-clock, a key in the [serve] table of the file (http_port = 5300). An option goes
+before a variable, that before the file.
 """
 
 
@@ -133,6 +135,31 @@ def serve(
             help="Host names that tokens may be for, with commas between them, where clients "
             "reach the broker by others than they sign: behind a proxy. Names by which clients "
             "call it, localhost and this machine's own are known.",
+        ),
+    ] = None,
+    emulator: Annotated[
+        bool | None,
+        typer.Option(
+            "--emulator",
+            help="Stand in for Microsoft's emulator: its ports 5672 and 5300, its public key "
+            "SAS_KEY_VALUE, its Config.json from CONFIG_PATH, this folder or where its container "
+            "has it. For this machine only, unless --host says otherwise.",
+        ),
+    ] = None,
+    dev_tokens: Annotated[
+        bool | None,
+        typer.Option(
+            "--dev-tokens",
+            help="Issue Entra tokens to applications on this machine, as a managed identity would, "
+            "and speak TLS; see 'busway env'. For development only.",
+        ),
+    ] = None,
+    identity_header: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECRET",
+            help="What applications must know to get such a token. Without it a random one is made "
+            "at first start and kept in the data folder.",
         ),
     ] = None,
     print_connection_string: Annotated[
@@ -257,6 +284,9 @@ def serve(
         "key": key,
         "key_file": key_file,
         "hosts": hosts,
+        "emulator": emulator,
+        "dev_tokens": dev_tokens,
+        "identity_header": identity_header,
         "print_connection_string": print_connection_string,
         "tier": tier,
         "namespace_partitions": namespace_partitions,

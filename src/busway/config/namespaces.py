@@ -22,15 +22,17 @@ from busway.config.entities import (
     read_toml_entities,
 )
 from busway.config.errors import ConfigError, wrong_value
+from busway.config.identity import read_roles
 from busway.config.tables import check_keys, name_in, table_in, tables_in
 from busway.config.values import HOSTS_WANTED, hosts, key_in_file, partitions, secret, tier
 from busway.model.access import check_access_rule
 from busway.model.entities import DEFAULT_NAMESPACE, AuthorizationRule
 from busway.model.errors import BusError
+from busway.model.identity import Issuer, RoleAssignment
 from busway.model.limits import Tier
 from busway.model.names import NAMESPACE_NAME, check_name, name_key
 
-TOML_KEYS = ("serve", "journal", "namespaces", "access", *TOML_TABLES)
+TOML_KEYS = ("serve", "journal", "issuers", "namespaces", "access", "roles", *TOML_TABLES)
 NAMESPACE_SETTINGS = ("tier", "namespace_partitions", "hosts", "key", "key_file")
 ACCESS_KEYS = ("name", "rights", "key", "secondary_key")
 
@@ -50,15 +52,25 @@ class DeclaredNamespace:
     """Of its root rule; None: the one that is kept in the data folder."""
     access: tuple[AuthorizationRule, ...] = ()
     """Rules beside the root rule; others that it has are left alone."""
+    roles: tuple[RoleAssignment, ...] = ()
+    """Of identities that show bearer tokens."""
     entities: tuple[Declared, ...] = ()
 
 
 def read_namespaces(
-    document: Table, file: str, default: DeclaredNamespace
+    document: Table,
+    file: str,
+    default: DeclaredNamespace,
+    issuers: tuple[Issuer, ...] = (),
+    *,
+    emulator: bool = False,
 ) -> tuple[DeclaredNamespace, ...]:
-    """The default one first. Raises `ConfigError` for whatever is wrong or unknown."""
-    read = _of_emulator if "UserConfig" in document else _of_toml
-    found = tuple(read(document, file, default))
+    """The default one first; `emulator`, with the defaults of Microsoft's emulator where its JSON
+    states nothing. Raises `ConfigError` for whatever is wrong or unknown."""
+    if "UserConfig" in document:
+        found = tuple(_of_emulator(document, file, default, emulator))
+    else:
+        found = tuple(_of_toml(document, file, default, issuers))
     claimed = {name_key(each.name): each.name for each in found}
     for each in found:
         for host in each.hosts:
@@ -74,11 +86,14 @@ def read_namespaces(
 # --- Our TOML ------------------------------------------------------------------------------------
 
 
-def _of_toml(document: Table, file: str, default: DeclaredNamespace) -> Iterator[DeclaredNamespace]:
+def _of_toml(
+    document: Table, file: str, default: DeclaredNamespace, issuers: tuple[Issuer, ...]
+) -> Iterator[DeclaredNamespace]:
     check_keys(file, document, TOML_KEYS)
     yield replace(
         default,
         access=_access(document, file, ""),
+        roles=read_roles(document, file, "", issuers),
         entities=read_toml_entities(document, file, default.tier),
     )
     seen = {name_key(default.name)}
@@ -94,12 +109,14 @@ def _of_toml(document: Table, file: str, default: DeclaredNamespace) -> Iterator
         seen.add(name_key(name))
         if not isinstance(table, dict):
             raise ConfigError(f"{where}: must be a table, [namespaces.{name}].")
-        yield _namespace(name, table, where)
+        yield _namespace(name, table, where, issuers)
 
 
-def _namespace(name: str, table: Table, where: str) -> DeclaredNamespace:
+def _namespace(
+    name: str, table: Table, where: str, issuers: tuple[Issuer, ...]
+) -> DeclaredNamespace:
     _check_namespace_name(name, where)
-    check_keys(where, table, (*NAMESPACE_SETTINGS, "access", *TOML_TABLES))
+    check_keys(where, table, (*NAMESPACE_SETTINGS, "access", "roles", *TOML_TABLES))
     chosen = tier(table["tier"], where, "tier") if "tier" in table else None
     return DeclaredNamespace(
         name=name,
@@ -110,6 +127,7 @@ def _namespace(name: str, table: Table, where: str) -> DeclaredNamespace:
         hosts=_hosts(table, where),
         key=_key(table, where),
         access=_access(table, where, f"namespaces.{name}."),
+        roles=read_roles(table, where, f"namespaces.{name}.", issuers),
         entities=read_toml_entities(table, where, chosen, f"namespaces.{name}."),
     )
 
@@ -171,7 +189,7 @@ def _access(table: Table, where: str, prefix: str) -> tuple[AuthorizationRule, .
 
 
 def _of_emulator(
-    document: Table, file: str, default: DeclaredNamespace
+    document: Table, file: str, default: DeclaredNamespace, own_defaults: bool
 ) -> Iterator[DeclaredNamespace]:
     check_keys(file, document, EMULATOR_KEYS)
     user_config = table_in(document, "UserConfig", file)
@@ -180,11 +198,11 @@ def _of_emulator(
     for number, table in enumerate(namespaces or [{}]):
         check_keys(f"{file}: namespace", table, NAMESPACE_KEYS)
         if number == 0:
-            entities = read_emulator_entities(table, file, default.tier)
+            entities = read_emulator_entities(table, file, default.tier, own_defaults=own_defaults)
             yield replace(default, entities=entities)
             continue
         name = name_in(table, "Name", f"{file}: namespace {number + 1}")
         where = f"{file}: namespace '{name}'"
         _check_namespace_name(name, where)
-        entities = read_emulator_entities(table, where, None)
+        entities = read_emulator_entities(table, where, None, own_defaults=own_defaults)
         yield DeclaredNamespace(name=name, entities=entities)

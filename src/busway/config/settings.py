@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from busway.config import emulator
 from busway.config.entities import Declared
 from busway.config.errors import ConfigError, shown, unknown_key, wrong_value
+from busway.config.identity import read_issuers
 from busway.config.journal import read_journal_limits
 from busway.config.namespaces import DeclaredNamespace, read_namespaces
 from busway.config.values import (
@@ -27,6 +29,7 @@ from busway.config.values import (
     tier,
 )
 from busway.model.entities import DEFAULT_NAMESPACE
+from busway.model.identity import Issuer
 from busway.model.journal import JournalLimits
 from busway.model.limits import Tier
 
@@ -64,6 +67,12 @@ class Settings:
     hosts: tuple[str, ...] = ()
     """Names and addresses under which clients reach the default namespace, beside those by which
     they call it."""
+    emulator: bool = False
+    """Stand in for Microsoft's emulator: its ports, its key, its file (`config/emulator.py`)."""
+    dev_tokens: bool = False
+    """Issue Entra tokens to whoever on this machine knows `identity_header`."""
+    identity_header: str | None = field(default=None, repr=False)
+    """The secret for `dev_tokens`; None: the one that is kept in the data folder."""
     print_connection_string: bool = False
     """Also where standard output is no terminal and may be kept as a log. It has the root key."""
     tier: Tier | None = None
@@ -93,6 +102,8 @@ class Configuration:
     chosen: frozenset[str] = frozenset()
     """Settings that somebody wrote down; the others may give way where they cannot be had."""
     journal: JournalLimits = field(default_factory=JournalLimits)
+    issuers: tuple[Issuer, ...] = ()
+    """Whose bearer tokens are taken; what they may do is each namespace's matter."""
 
     @property
     def entities(self) -> tuple[Declared, ...]:
@@ -102,8 +113,8 @@ class Configuration:
 
 DEFAULTS = Settings()
 SETTING_NAMES = tuple(each.name for each in fields(Settings))
-NOT_IN_FILE = ("config", "accept_clock")
-"""The file itself, and what is meant for one start."""
+NOT_IN_FILE = ("config", "accept_clock", "emulator")
+"""The file itself, what is meant for one start, and what finds the file."""
 IN_FILE = tuple(name for name in SETTING_NAMES if name not in NOT_IN_FILE)
 RANGES = {
     "port": (0, 65_535),
@@ -118,6 +129,8 @@ CAN_BE_OFF = ("http_port", "tls_port", "https_port")
 FLAGS = (
     "memory",
     "tls",
+    "emulator",
+    "dev_tokens",
     "allow_faults",
     "allow_clock",
     "accept_clock",
@@ -143,6 +156,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         if given is not None:
             values[name] = _convert(name, given, "flags", f"--{name.replace('_', '-')}")
 
+    if values.get("emulator"):
+        values |= _as_the_emulator(values, environ)
     document: Mapping[str, Any] = {}
     file = ""
     if values.get("config") is not None:
@@ -150,6 +165,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         file = str(values["config"])
         for name, value in _serve_table(document, file).items():
             values.setdefault(name, _convert(name, value, f"{file}: [serve]", name))
+    if values.get("dev_tokens") and not (values.get("memory") or values.get("tls_cert")):
+        values["tls"] = True  # clients with a credential know no other way
     settings = Settings(**values)
     _check_tls(settings)
     default = DeclaredNamespace(
@@ -159,12 +176,27 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         hosts=settings.hosts,
         key=_key(settings),
     )
+    issuers = read_issuers(document, file)
     return Configuration(
         settings,
-        read_namespaces(document, file, default),
+        read_namespaces(document, file, default, issuers, emulator=settings.emulator),
         frozenset(values),
         read_journal_limits(document, file),
+        issuers,
     )
+
+
+def _as_the_emulator(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What `--emulator` says where nothing else does. Its ports must be had: clients cannot be told
+    of others."""
+    found: dict[str, Any] = {}
+    if "config" not in values and (path := emulator.config_file(environ)) is not None:
+        found["config"] = path
+    if "http_port" not in values:
+        text = environ.get(emulator.HTTP_PORT_VARIABLE, "").strip() or str(DEFAULTS.http_port)
+        variable = emulator.HTTP_PORT_VARIABLE
+        found["http_port"] = _convert("http_port", text, "environment", variable)
+    return found
 
 
 def _check_tls(settings: Settings) -> None:
@@ -189,7 +221,7 @@ def _check_tls(settings: Settings) -> None:
 
 def _key(settings: Settings) -> str | None:
     if settings.key_file is None:
-        return settings.key
+        return settings.key or (emulator.KEY if settings.emulator else None)
     if settings.key is not None:
         raise ConfigError("--key and --key-file are both given. Leave one of them out.")
     return key_in_file(settings.key_file, "--key-file")
@@ -216,7 +248,7 @@ def _convert(name: str, value: object, where: str, key: str) -> object:
         return tier(value, where, key)
     if name == "namespace_partitions":
         return partitions(value, where, key)
-    if name == "key":
+    if name in ("key", "identity_header"):
         return secret(value, where, key)
     if name == "hosts":
         return hosts(value, where, key)
@@ -236,8 +268,9 @@ def read_document(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: there is no such file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}.") from error
-    # Of the two only JSON begins with a brace.
-    return _parse_json(text, path) if text.lstrip().startswith("{") else _parse_toml(text, path)
+    from busway.config.json_with_comments import looks_like_json
+
+    return _parse_json(text, path) if looks_like_json(text) else _parse_toml(text, path)
 
 
 TOO_DEEP = "is nested too deeply to be a configuration. Take lists and tables out of each other."
@@ -255,15 +288,16 @@ def _parse_toml(text: str, path: Path) -> dict[str, Any]:
 
 
 def _parse_json(text: str, path: Path) -> dict[str, Any]:
-    import json
+    from busway.config.json_with_comments import loads
 
     try:
-        document = json.loads(text)
+        document = loads(text)
     except ValueError as error:
         raise ConfigError(f"{path}: is not valid JSON: {error}.") from error
     except RecursionError:
         raise ConfigError(f"{path}: {TOO_DEEP}") from None
-    assert isinstance(document, dict)
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: is {shown(document)}, and must be an object.")
     return document
 
 

@@ -7,13 +7,14 @@ learns nothing (D-34).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
 from aiohttp import hdrs, web
 
 from busway.gateway.auth import Access, Right
+from busway.gateway.bearer import PREFIX, is_bearer
 from busway.gateway.gateway import Gateway
 from busway.http.replies import HttpError
 from busway.http.services import Services
@@ -57,6 +58,8 @@ class Call:
         self.authority = request.headers.get(hdrs.HOST) or "localhost"
         """Host and port as the client wrote them: they come back in ids, links and locations."""
         self.gateway: Gateway = services.gateway_of(self.authority)
+        self.may_wait = True
+        """Whether `demand` may raise `KeysAwaited`; the server then asks the room a second time."""
 
     # --- Who and where ---------------------------------------------------------------------------
 
@@ -93,16 +96,24 @@ class Call:
             raise HttpError(
                 401,
                 "MissingToken: claim is empty or token is invalid. Send a shared access signature "
-                f"in the header Authorization. '{CLAIM_WORDS[right]}' claim(s) are required to "
-                "perform this operation.",
+                f"or a bearer token in the header Authorization. '{CLAIM_WORDS[right]}' claim(s) "
+                "are required to perform this operation.",
                 sub_code=40102,
                 headers={"WWW-Authenticate": "SharedAccessSignature"},
             )
         target, clock_ms = self.target, self.clock_ms()
-        access = self.gateway.tokens.verify(header, target.audience, clock_ms, self.own_host)
-        if not access.allows(target.audience, right, clock_ms, target.path):
-            raise BusError(UNAUTHORIZED, claim=CLAIM_WORDS[right], uri=self.uri)
-        return access
+        for access in self._verified(header, target.audience):
+            if access.allows(target.audience, right, clock_ms, target.path):
+                return access
+        raise BusError(UNAUTHORIZED, claim=CLAIM_WORDS[right], uri=self.uri)
+
+    def _verified(self, header: str, audience: str) -> Sequence[Access]:
+        if is_bearer(header):
+            token = header[len(PREFIX) :].strip()
+            return self.gateway.verify_bearer(
+                token, audience, self.own_host, may_wait=self.may_wait
+            )
+        return [self.gateway.tokens.verify(header, audience, self.clock_ms(), self.own_host)]
 
     # --- What it brings --------------------------------------------------------------------------
 

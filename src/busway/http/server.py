@@ -16,8 +16,9 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+from busway.gateway.bearer import KeysAwaited
 from busway.gateway.gateway import Gateway
-from busway.http import journal, operations, portal, replies, websocket
+from busway.http import identity, journal, operations, portal, replies, websocket
 from busway.http.atom import operations as management
 from busway.http.calls import Call, echoed
 from busway.http.explorer import room as explorer
@@ -139,7 +140,10 @@ class HttpServer:
         target = Target(Kind.ROOT, path_of(request.raw_path))
         try:
             target = parse(
-                request.method, target.raw, has_api_version="api-version" in request.query
+                request.method,
+                target.raw,
+                has_api_version="api-version" in request.query,
+                has_resource="resource" in request.query,
             )
         except BusError as error:
             return self._refused(Call(self._services, request, target), error)
@@ -159,7 +163,13 @@ class HttpServer:
     async def _reply(self, call: Call) -> web.StreamResponse:
         target = call.target
         try:
-            return await self._rooms[target.kind](call)
+            try:
+                return await self._rooms[target.kind](call)
+            except KeysAwaited as awaited:
+                # Raised by `demand`, so the room has done nothing yet, and may be asked again.
+                await fetched(awaited)
+                call.may_wait = False
+                return await self._rooms[target.kind](call)
         except (BusError, HttpError) as error:
             return self._refused(call, error)
         except (asyncio.CancelledError, ConnectionError):
@@ -176,6 +186,12 @@ class HttpServer:
         return replies.error(error.kind.status, detail)
 
 
+async def fetched(awaited: KeysAwaited) -> None:
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    awaited.then(lambda: None if over.done() else over.set_result(None))
+    await over
+
+
 def rooms() -> Mapping[Kind, Room]:
     """Who answers what."""
     table: dict[Kind, Room] = dict.fromkeys(Kind, nobody)
@@ -184,6 +200,7 @@ def rooms() -> Mapping[Kind, Room]:
     table[Kind.JOURNAL] = journal.answer
     table[Kind.EXPLORER] = explorer.answer
     table[Kind.PORTAL] = portal.answer
+    table[Kind.IDENTITY] = identity.answer
     table.update(operations.rooms())
     table.update(management.rooms())
     table[Kind.ROOT] = portal.for_browsers(table[Kind.ROOT])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from busway.broker.broker import Broker
 from busway.broker.journal_reader import PartitionHead
@@ -15,6 +15,9 @@ from busway.model.entities import Entity
 from busway.model.journal import JournalLimits
 from busway.store.faults import FaultyStore
 from busway.store.journal import JournalHold
+
+if TYPE_CHECKING:
+    from busway.gateway.bearer.dev_issuer import DevIssuer
 
 
 class Store(Protocol):
@@ -96,6 +99,10 @@ class Services:
     """How much of journals is kept where an entity does not say so itself."""
     amqp: Callable[[], asyncio.Protocol]
     """What takes the bytes of a WebSocket, as it takes those of a socket that speaks AMQP."""
+    dev_issuer: DevIssuer | None = None
+    """Makes tokens for development (`--dev-tokens`); None: there are none."""
+    identity_header: str | None = field(default=None, repr=False)
+    """The secret without which nobody gets one."""
     allow_faults: bool = False
     """Whether clients with the right to manage may make stores ill (`--allow-faults`)."""
     clock: Clock | None = None

@@ -27,6 +27,8 @@ HEAD = "head"
 JOURNAL = "$journal"
 EXPLORER = "$explorer"
 PORTAL = "portal"
+IDENTITY_PATH = ("msi", "token")
+"""As in App Service."""
 
 
 class Kind(Enum):
@@ -49,6 +51,8 @@ class Kind(Enum):
     """What people ask of an entity and its messages, with the rest of the path."""
     PORTAL = auto()
     """The web page, with the rest of the path."""
+    IDENTITY = auto()
+    """Where applications ask for tokens (`--dev-tokens`)."""
     BUSWAY = auto()
     """What is ours and not the service's: `/$busway/...`, with the rest of the path."""
 
@@ -111,8 +115,13 @@ def path_of(request_target: str) -> str:
     return _ORIGIN.sub("", request_target, count=1).partition("?")[0] or "/"
 
 
-def parse(method: str, raw_path: str, *, has_api_version: bool) -> Target:
+def parse(
+    method: str, raw_path: str, *, has_api_version: bool, has_resource: bool = False
+) -> Target:
     """Raises *not found* for a path that names nothing that can be.
+
+    Who asks for a token names a resource in the query, and nobody else does: `msi/token` may be a
+    queue's name.
 
     `/health`, `/metrics` and `/portal` are also names that a queue may have. Clients that manage a
     queue say their api-version, who looks after a server does not.
@@ -122,6 +131,8 @@ def parse(method: str, raw_path: str, *, has_api_version: bool) -> Target:
     fixed = _FIXED.get(lowered) or (None if has_api_version else _PAGES.get(lowered))
     if fixed is not None:
         return Target(fixed, raw_path)
+    if lowered == IDENTITY_PATH and has_resource:
+        return Target(Kind.IDENTITY, raw_path)
     if lowered[0] == "$busway":
         return Target(Kind.BUSWAY, raw_path, rest=tuple(unquote(part) for part in segments[1:]))
     if lowered[0] == PORTAL and method in ("GET", "HEAD") and not has_api_version:

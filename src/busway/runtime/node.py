@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from busway.http.server import HttpServer
     from busway.http.services import Services
     from busway.runtime.certificate_reload import CertificateReload
+    from busway.runtime.identity import Identity
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,8 @@ class Node:
         self._listener: Listener | None = None
         self._certificates: CertificateReload | None = None
         self._clock: clock_control.ClockControl | None = None
+        self.identity: Identity | None = None
+        """None without issuers of bearer tokens."""
         self.journals: JournalReaders | None = None
         """How the journals of its stores are read, once it has started."""
 
@@ -194,6 +197,7 @@ class Node:
             self._clock = clock_control.ClockControl(
                 host, self._folder, catalogs, self.stores, namespaces.gateways(), tenants.furnish
             )
+        await self._start_identity(namespaces)
         sockets_max = (CONNECTIONS_PER_NAMESPACE_MAX + 600) * len(namespaces.gateways())
         self._listener = listener = Listener(
             host,
@@ -212,6 +216,17 @@ class Node:
         self.ports = await open_ports(listener, self._configuration, has_tls=self.has_tls)
         if self._folder is not None:
             self._folder.note_served(tenants.served_at(self._host_name, self.port, self.has_tls))
+
+    async def _start_identity(self, namespaces: Namespaces) -> None:
+        configuration = self._configuration
+        if not (configuration.issuers or configuration.settings.dev_tokens):
+            return
+        from busway.runtime.identity import Identity
+
+        self.identity = identity = Identity(configuration)
+        await identity.start()
+        for gateway in namespaces.gateways():
+            gateway.bearer = identity.tokens_of(gateway.catalog.namespace.name)
 
     def _machine(self) -> list[str]:
         """Names of this machine that clients may use for it, beside `localhost`."""
@@ -245,9 +260,11 @@ class Node:
         return own_certificate(self._folder.tls, names, again=self._listener is not None)
 
     async def reload(self) -> None:
-        """Read again what may have been replaced meanwhile: the certificate."""
+        """Read again what may have been replaced meanwhile: the certificate, keys of issuers."""
         if self._certificates is not None:
             await self._certificates.reload()
+        if self.identity is not None:
+            await self.identity.reload()
 
     async def _load_http(
         self, host: Host, namespaces: Namespaces, listener: Listener
@@ -272,6 +289,8 @@ class Node:
                 journals=journals,
                 journal_limits=self._configuration.journal,
                 amqp=listener.wire_in_http,
+                dev_issuer=None if self.identity is None else self.identity.dev_issuer,
+                identity_header=None if self.identity is None else self.identity.header,
                 allow_faults=self.settings.allow_faults,
                 clock=self._clock,
                 metrics_open=self.settings.metrics == "open",
@@ -286,6 +305,8 @@ class Node:
         listener = self._listener
         if self._certificates is not None:
             self._certificates.stop()
+        if self.identity is not None:
+            self.identity.stop()
         if listener is not None:
             listener.stop_accepting()
             listener.stop_reading()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from busway import __version__
 from busway.amqp import codec
 from busway.config import Configuration
+from busway.model.names import is_loopback
 from busway.runtime import logs
 from busway.runtime.data_folder import StartError
 from busway.runtime.node import FIXED_PORTS, Node
@@ -48,6 +49,7 @@ async def serve(configuration: Configuration) -> int:
         raise
     rest_garbage_collection()
     announce(node)
+    warn_of_open_doors(node)
     if configuration.settings.allow_faults:
         log.warning("--allow-faults: whoever may manage can make the stores slow, ill or gone")
     if configuration.settings.allow_clock:
@@ -57,6 +59,21 @@ async def serve(configuration: Configuration) -> int:
     await node.stop()
     log.info("stopped")
     return 0
+
+
+def warn_of_open_doors(node: Node) -> None:
+    """What is meant for development, and lets in more people than a broker should."""
+    settings = node.settings
+    if settings.emulator:
+        file = settings.config or "none: start it where Config.json is, or set CONFIG_PATH"
+        log.info("--emulator: configuration file: %s", file)
+    if settings.emulator and settings.key is None and settings.key_file is None:
+        reach = "on this machine" if is_loopback(settings.host) else "in the NETWORK"
+        log.warning(
+            "--emulator: the key is the public one of Microsoft's emulator, so everybody %s can "
+            "read, write and delete everything here; --key sets another one",
+            reach,
+        )
 
 
 def announce(node: Node) -> None:

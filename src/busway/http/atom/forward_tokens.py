@@ -7,10 +7,13 @@ kept or logged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aiohttp import hdrs
 
 from busway.gateway import auth
-from busway.gateway.auth import Right
+from busway.gateway.auth import Access, Right
+from busway.gateway.bearer import PREFIX, is_bearer
 from busway.http.calls import Call
 from busway.model.entities import Queue, Subscription
 from busway.model.errors import UNAUTHORIZED, BusError
@@ -36,8 +39,11 @@ def check_destinations(
 
 def _check(call: Call, path: str, token: str) -> None:
     clock_ms, key = call.clock_ms(), name_key(path)
-    access = auth.verify(
-        token, key, call.gateway.access_rules, clock_ms, call.own_host, bare_host=True
-    )
-    if not access.allows(key, Right.SEND, clock_ms, key):
+    opened: Sequence[Access]
+    if is_bearer(token):
+        opened = call.gateway.verify_bearer(token[len(PREFIX) :].strip(), key, call.own_host)
+    else:
+        rules = call.gateway.access_rules
+        opened = [auth.verify(token, key, rules, clock_ms, call.own_host, bare_host=True)]
+    if not any(access.allows(key, Right.SEND, clock_ms, key) for access in opened):
         raise BusError(UNAUTHORIZED, claim="Send", uri=f"sb://{call.authority}/{path}")
