@@ -118,9 +118,29 @@ def test_p14_an_explicit_false_is_refused_there() -> None:
     assert catalog.find("q") is None
 
 
-def test_p14_a_namespace_of_one_partition_is_not_partitioned() -> None:
+@pytest.mark.parametrize("flag", [None, False])
+def test_p14_a_namespace_of_one_partition_is_not_partitioned(flag: bool | None) -> None:
     catalog = catalog_of(Tier.PREMIUM, 1)
-    assert len(catalog.create_queue(Queue(path="q", enable_partitioning=False)).placement) == 1
+    assert len(catalog.create_queue(Queue(path="q", enable_partitioning=flag)).placement) == 1
+
+
+def test_p14_an_explicit_true_is_refused_there(tmp_path: Path) -> None:
+    """N-16: as the service does since 2024, where the number of partitions was stated as 1."""
+    file = tmp_path / "catalog.db"
+    first = Catalogs.open(file)
+    first.namespace(DEFAULT_NAMESPACE, tier=Tier.PREMIUM, partitions=1)
+    first.close()
+    catalogs = Catalogs.open(file)  # it is known after a restart, too, whatever is said then
+    catalogs.stores.register(STORES)
+    catalog = catalogs.namespace(DEFAULT_NAMESPACE)
+    for create, description in (
+        (catalog.create_queue, Queue(path="q", enable_partitioning=True)),
+        (catalog.create_topic, Topic(path="q", enable_partitioning=True)),
+    ):
+        text = refused(PROPERTY_INVALID, create, description)
+        assert "Partitioned entities are not allowed in a namespace that is not partitioned" in text
+        assert "EnablePartitioning must be set to false, or left out" in text
+    assert catalog.find("q") is None
 
 
 @pytest.mark.parametrize(

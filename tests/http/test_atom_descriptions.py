@@ -432,6 +432,20 @@ class TestPremium:
         assert premium.get("/large").text("MaxMessageSizeInKilobytes") == "54321"
 
 
+def test_premium_of_one_partition_refuses_what_says_that_it_is_partitioned() -> None:
+    """P-14, N-16."""
+    with Server(arguments=["--tier", "premium", "--namespace-partitions", "1"]) as server:
+        bus = Management(server)
+        for kind in ("Queue", "Topic"):
+            refused = bus.put("/never", description(kind, EnablePartitioning="true"))
+            assert refused.status == 400
+            assert "EnablePartitioning must be set to false, or left out" in refused.detail
+            made = bus.put(f"/{kind}", description(kind, EnablePartitioning="false"))
+            assert made.text("EnablePartitioning") == "false"
+        assert bus.put("/open", description("Queue")).text("EnablePartitioning") == "false"
+        bus.close()
+
+
 def test_the_basic_tier_has_queues_only() -> None:
     with Server(arguments=["--tier", "basic"]) as server:
         bus = Management(server)

@@ -64,6 +64,15 @@ def _partitioning(namespace: Namespace, description: Queue | Topic) -> bool:
             )
         return True
     if not TIERS[namespace.tier].entity_partitioning:  # P-13
+        if stated and namespace.partitions_stated:  # P-14, with one partition
+            raise refused(
+                description,
+                PARTITIONING,
+                "Partitioned entities are not allowed in a namespace that is not partitioned. The "
+                "property EnablePartitioning must be set to false, or left out. The namespace "
+                f"'{namespace.name}' of the tier {namespace.tier.value} was made with one "
+                "partition; one that is made with two or four has all of its entities partitioned",
+            )
         return False
     return bool(stated)
 

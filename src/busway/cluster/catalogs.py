@@ -121,6 +121,7 @@ class Catalogs:
             name=name,
             tier=tier or DEFAULT_TIER,
             partitions=partitions or 1,
+            partitions_stated=partitions is not None,
             created_ms=now_ms,
             updated_ms=now_ms,
         )

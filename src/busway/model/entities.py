@@ -72,6 +72,9 @@ class Namespace:
     partitions: int = 1
     """Of each of its entities, if there are more than one (P-14); 1: the namespace as such is not
     partitioned."""
+    partitions_stated: bool = False
+    """It was made with a number of partitions, as the service has it today, be it 1 (P-14). Before
+    that there was no such number, and the flag of an entity had no effect (P-13)."""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     created_ms: int = 0
     updated_ms: int = 0
