@@ -25,7 +25,7 @@ PEERS   ?= busway,busway-partitioned,rabbitmq4-quorum,artemis
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline dev serve test tests browser lint types format bench bench-peers hostile sim fuzz chaos damage chaos-pipeline compliance lock clean
+.PHONY: help setup pipeline dev serve test tests browser promtool lint types format bench bench-peers hostile sim fuzz chaos damage chaos-pipeline compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -75,7 +75,7 @@ test: lint types tests  ## lint, types and all tests
 
 # More workers than cores, because most tests wait for a server; a file stays with one worker,
 # because its tests share one. tests/conftest.py says in which order they come.
-tests: $(VENV)/.dev browser
+tests: $(VENV)/.dev browser promtool
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -rs $(ARGS)
 
 # Pages are tested in Chromium: from Debian's packages, where there is root to install them.
@@ -85,6 +85,15 @@ browser:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
 	      --no-install-recommends chromium chromium-driver; } >/dev/null \
 	    || echo "Chromium cannot be installed: the tests of pages cannot run"; \
+	fi
+
+# Alert rules are tested by promtool: the program alone, out of Debian's package of Prometheus.
+promtool: $(VENV)/.dev
+	@[ -x $(BIN)/promtool ] || command -v promtool >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "getting promtool for the tests of alert rules"; folder=$$(mktemp -d); \
+	  (apt-get update -qq && cd $$folder && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .) >/dev/null 2>&1 \
+	    && cp $$folder/usr/bin/promtool $(BIN)/ || echo "promtool cannot be had: alert rules are read, and not run"; \
+	  rm -rf $$folder; \
 	fi
 
 lint: $(VENV)/.dev  ## ruff: rules and format
@@ -120,7 +129,7 @@ chaos-pipeline: $(VENV)/.dev  ## kill Spark and the broker while messages are ca
 	$(BIN)/python -m tests.pipeline.chaos --messages $(MESSAGES) $(ARGS)
 	BUSWAY_CLUSTER=1 $(BIN)/python -m pytest --timeout 3600 tests/pipeline/test_cluster.py
 
-compliance: $(VENV)/.core  ## the SDKs for JavaScript, Java, Go and .NET, Qpid JMS, rhea, Qpid Proton (ARGS="js java go proton dotnet jms rhea")
+compliance: $(VENV)/.dev  ## the SDKs for JavaScript, Java, Go and .NET, Qpid JMS, rhea, Qpid Proton, quick starts (ARGS="js java go proton dotnet jms rhea pages")
 	$(BIN)/python compliance/run.py $(ARGS)
 
 bench-peers:  ## bring RabbitMQ 4.3 and ActiveMQ Artemis into bench/run (root, Java, Maven)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 from azure.servicebus import ServiceBusMessage
-
 from shop import place, remind, waiting, work
 
 

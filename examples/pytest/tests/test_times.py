@@ -14,9 +14,9 @@ from azure.servicebus import (
     ServiceBusSender,
 )
 from azure.servicebus.exceptions import MessageLockLostError
+from shop import place, remind, work
 
 from busway.testing import Clock
-from shop import place, remind, work
 
 LOCK = timedelta(minutes=5)
 MINUTES = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987, 1440, 2880, 5760, 10080]
