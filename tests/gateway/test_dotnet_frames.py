@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,8 +15,9 @@ from busway.amqp.performatives import (
     End,
     Open,
     Target,
+    Transfer,
 )
-from busway.amqp.types import Int, Symbol, UInt, ULong
+from busway.amqp.types import Array, Int, Symbol, UInt, ULong
 from busway.gateway.session_receiver import LOCKED_UNTIL
 from busway.gateway.source_filters import SESSION_FILTER
 from busway.model.limits import Tier
@@ -29,11 +31,13 @@ from tests.gateway.dotnet_peer import (
 )
 from tests.gateway.world import World, longs, message
 
+LOCK_MS = 60_000
+
 
 @pytest.fixture(params=[False, True], ids=["conventional", "partitioned"])
 def world(request: pytest.FixtureRequest) -> World:
     world = World()
-    world.queue("orders", enable_partitioning=request.param)
+    world.queue("orders", enable_partitioning=request.param, lock_duration_ms=LOCK_MS)
     return world
 
 
@@ -247,3 +251,85 @@ def test_the_newest_token_says_how_long_a_live_link_lasts(
     assert peer.put_token() == 202  # and all goes on
     channel, _ = peer.sender("again")
     peer.put(channel, message())
+
+
+# --- Receivers whose link ended ------------------------------------------------------------------
+
+
+def lock_token(peer: Peer, channel: int) -> UUID:
+    """As .NET reads it: a delivery tag in the byte order of a Guid."""
+    (tag,) = [
+        frame.delivery_tag
+        for at, frame, _ in peer.said
+        if at == channel and isinstance(frame, Transfer)
+    ]
+    return UUID(bytes_le=bytes(tag or b""))
+
+
+def complete_by_request(peer: Peer, token: UUID) -> int:
+    """What .NET does for a message whose link is gone."""
+    link = peer.request_links("orders/$management", MANAGEMENT, channel=peer.begin())
+    asked = {"operation": "com.microsoft:update-disposition"}
+    content = {"disposition-status": "completed", "lock-tokens": Array([token], UUID)}
+    return int(peer.request(link, asked, content)["statusCode"])
+
+
+def is_empty(world: World, peer: Peer) -> bool:
+    channel, _ = peer.receiver("looks")
+    world.settle(for_ms=LOCK_MS + 1_000)  # what was locked would be there again
+    return peer.bodies(channel) == []
+
+
+def test_what_was_received_before_a_link_was_detached_by_force_can_be_completed(
+    world: World,
+) -> None:
+    peer = Peer(world)
+    channel, _ = peer.sender()
+    peer.put(channel, message("hello"))
+    channel, _ = peer.receiver()
+    token = lock_token(peer, channel)
+    entity = world.catalog.find("orders")
+    assert entity is not None
+    world.catalog.update(replace(entity, max_delivery_count=3))
+    world.settle()
+    forced = [each for each in peer.heard(Detach) if each.error is not None]
+    assert {str(each.error.condition) for each in forced if each.error} == {
+        "amqp:link:detach-forced"
+    }
+    assert len(forced) == 2  # the sender's and the receiver's
+    assert complete_by_request(peer, token) == 200
+    assert is_empty(world, peer)
+
+
+def test_what_was_received_before_a_token_ran_out_can_be_completed_with_the_next(
+    world: World,
+) -> None:
+    peer = Peer(world, life_s=20)
+    channel, _ = peer.sender()
+    peer.put(channel, message("hello"))
+    channel, _ = peer.receiver()
+    token = lock_token(peer, channel)
+    for _ in peer.pass_time(25):
+        pass
+    conditions = {str(each.error.condition) for each in peer.heard(Detach) if each.error}
+    assert conditions == {"amqp:unauthorized-access"}
+    assert peer.put_token() == 202
+    assert complete_by_request(peer, token) == 200
+    assert is_empty(world, peer)
+
+
+@pytest.mark.parametrize("requires_session", [False, True])
+def test_a_token_renewed_in_time_keeps_a_receiver_that_waits(requires_session: bool) -> None:
+    """What comes after the first token's end reaches it, and the session stays its own."""
+    world = World()
+    world.queue("orders", requires_session=requires_session, lock_duration_ms=300_000)
+    peer = Peer(world, life_s=60)
+    filters = {Symbol(SESSION_FILTER): "a"} if requires_session else None
+    channel, _ = peer.receiver(filters=filters)
+    for second in peer.pass_time(240):
+        if second % 40 == 39:
+            assert peer.put_token(life_s=60) == 202
+    assert not peer.heard(Detach)
+    sending, _ = peer.sender()
+    peer.put(sending, message("late", session_id="a" if requires_session else None))
+    assert peer.bodies(channel) == ["late"]
