@@ -191,8 +191,11 @@ class World:
         result(
             self.administration.CreateQueueAsync(with_properties(CreateQueueOptions(name), options))
         )
-        self._made.append(lambda: self.administration.DeleteQueueAsync(name))
+        self.delete_later(name)
         return name
+
+    def delete_later(self, queue: str) -> None:
+        self._made.append(lambda: self.administration.DeleteQueueAsync(queue))
 
     def topic(self, *subscriptions: str, **options: Any) -> str:
         name = self.new_name("topic")
