@@ -26,7 +26,7 @@ from busway.amqp.sections import encode_message
 from busway.pipeline.jobs.capture import Capture, CaptureSettings
 from busway.pipeline.jobs.export import export
 from busway.pipeline.lake.lake import Lake
-from busway.pipeline.wire.sender import Sender
+from busway.remote.wire.sender import Sender
 from busway.pipeline.spark.session import open_session
 from busway.remote import connection
 from busway.testing.server import Server

@@ -31,8 +31,8 @@ from busway.amqp.sections import encode_message
 from busway.pipeline.lake.lake import Lake, Table
 from busway.pipeline.lake.tables import EVENTS
 from busway.pipeline.wire.journal import Journal
-from busway.pipeline.wire.sender import Sender
 from busway.remote import connection
+from busway.remote.wire.sender import Sender
 from busway.testing.server import Server
 from tests.pipeline.jobs import Job, pipeline, wait_for
 

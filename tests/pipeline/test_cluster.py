@@ -20,8 +20,8 @@ from busway.amqp.sections import encode_message
 from busway.pipeline.lake.lake import Lake
 from busway.pipeline.lake.tables import EVENTS
 from busway.pipeline.spark.session import prepare_environment
-from busway.pipeline.wire.sender import Sender
 from busway.remote import connection
+from busway.remote.wire.sender import Sender
 from busway.testing.server import Server
 from tests.pipeline.jobs import Job, pipeline, processes_of_session, wait_for
 

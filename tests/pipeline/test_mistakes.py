@@ -22,8 +22,7 @@ NOBODY = (
     "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true;"
 )
 COMMANDS = (
-    "capture", "curate", "report", "export", "compact", "tables", "doctor", "replay", "triage",
-    "migrate",
+    "capture", "curate", "report", "export", "compact", "tables", "doctor", "replay", "migrate",
 )  # fmt: skip
 ENDED_S = 120
 

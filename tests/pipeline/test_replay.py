@@ -23,9 +23,9 @@ from busway.pipeline.jobs.capture import Capture, CaptureSettings
 from busway.pipeline.jobs.replay import Replay, ReplayError, Selection
 from busway.pipeline.lake.lake import Lake
 from busway.pipeline.lake.tables import EVENTS
-from busway.pipeline.wire.copies import ORIGINAL_ID
-from busway.pipeline.wire.target import TargetError
 from busway.remote import connection
+from busway.remote.wire.copies import ORIGINAL_ID
+from busway.remote.wire.target import TargetError
 from busway.testing.server import Server
 from tests.pipeline.stories import Story
 

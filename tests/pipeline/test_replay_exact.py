@@ -17,11 +17,11 @@ from busway.model.partitioning import message_id_text
 from busway.pipeline.jobs.capture import Capture, CaptureSettings
 from busway.pipeline.jobs.replay import Replay, ReplayError, Selection
 from busway.pipeline.lake.lake import Lake
-from busway.pipeline.wire.copies import ORIGINAL_ID, copy_of
 from busway.pipeline.wire.journal import Journal
 from busway.pipeline.wire.offsets import Span
-from busway.pipeline.wire.sender import Sender
 from busway.remote import connection
+from busway.remote.wire.copies import ORIGINAL_ID, copy_of
+from busway.remote.wire.sender import Sender
 from busway.testing.server import Server
 
 if TYPE_CHECKING:

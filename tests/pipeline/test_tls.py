@@ -18,15 +18,14 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import encode_message
 from busway.pipeline.datasource import sink
 from busway.pipeline.datasource.options import write_options
-from busway.pipeline.jobs import triage
-from busway.pipeline.jobs.triage import Triage
-from busway.pipeline.wire import target
 from busway.pipeline.wire.journal import Journal
 from busway.pipeline.wire.offsets import Span
-from busway.pipeline.wire.sender import Sender
-from busway.remote import connection
+from busway.remote import connection, triage
 from busway.remote.connection import Credentials
+from busway.remote.triage import Triage
 from busway.remote.trust import VARIABLE, UntrustedError
+from busway.remote.wire import target
+from busway.remote.wire.sender import Sender
 from busway.testing.server import Server
 
 CONFIG = """

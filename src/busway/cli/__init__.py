@@ -12,7 +12,18 @@ from typing import Annotated
 import typer
 
 from busway import __version__
-from busway.cli import backup, cert, recover, serve, verify
+from busway.cli import backup, cert, completion, recover, serve, verify
+from busway.cli.manage import (
+    connections,
+    dead_letters,
+    entities,
+    purge,
+    receive,
+    rules,
+    send,
+    sessions,
+    top,
+)
 from busway.cli.options import Command, Group
 from busway.pipeline.commands import app as pipeline_commands
 from busway.remote import capture as capture_command
@@ -77,6 +88,15 @@ def version() -> None:
     print(f"sqlite  {sqlite3.sqlite_version}")
 
 
+entities.add_to(app)
+rules.add_to(app)
+send.add_to(app)
+receive.add_to(app)
+dead_letters.add_to(app)
+purge.add_to(app)
+sessions.add_to(app)
+connections.add_to(app)
+top.add_to(app)
 connection_string_command.add_to(app, Command)
 remote_commands.add_to(app, Command)
 capture_command.add_to(app, Command)
@@ -86,5 +106,9 @@ token_command.add_to(app, Command)
 pipeline_commands.add_to(app, Command, Group)
 
 
+completion.add_to(app)
+
+
 def main() -> None:
+    completion.prepare()
     app(prog_name="busway")

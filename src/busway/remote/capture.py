@@ -74,7 +74,7 @@ def capture(
     try:
         found = _asked(server_at(connection_string), name, wanted)
     except RemoteError as error:
-        fail(str(error))
+        fail(error)
     if as_json:
         import json
 

@@ -68,7 +68,7 @@ def show_map(
     try:
         found = _read_map(server_at(connection_string), entity, most)
     except RemoteError as error:
-        fail(str(error))
+        fail(error)
     if as_json:
         import json
 
@@ -132,7 +132,7 @@ def fault(
             finally:
                 _tell(server, store, {"mode": "none"})
     except RemoteError as error:
-        fail(str(error))
+        fail(error)
     if interrupted:
         sys.exit(INTERRUPTED)
 

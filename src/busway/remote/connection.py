@@ -22,6 +22,14 @@ PLAIN_PORT, TLS_PORT = 5672, 5671
 """What a connection string without a port means; every port of a server speaks HTTP (D-32)."""
 
 
+AZURE_HOSTS = (
+    ".servicebus.windows.net",
+    ".servicebus.usgovcloudapi.net",
+    ".servicebus.chinacloudapi.cn",
+)
+"""Ends of the names of real namespaces, which serve HTTP on a port of its own."""
+
+
 class ConnectionStringError(Exception):
     """What is wrong with it, without showing it: it has a key in it."""
 
@@ -32,8 +40,17 @@ class Endpoint:
     port: int
     tls: bool = False
 
+    @property
+    def is_azure(self) -> bool:
+        return self.host.lower().endswith(AZURE_HOSTS)
+
+    @property
+    def http_port(self) -> int:
+        """Every port of ours speaks HTTP as well (D-32); the one of the real service does not."""
+        return HTTPS_PORT if self.is_azure and self.port == TLS_PORT else self.port
+
     def __str__(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.http_port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,7 @@ def draw(found: dict[str, Any], *, partitions: bool, colour: bool) -> Iterator[s
         yield "There are no entities to show."
         return
     yield ""
-    fullest = max(
-        (part["depth"]["messages"] for each in entities for part in each["partitions"]
-         if part["depth"]),
-        default=0,
-    )  # fmt: skip
+    fullest = fullest_of(entities)
     names = [store["name"] for store in stores]
     rows = [_entity_row(entity, names, fullest) for entity in entities]
     yield from table(["entity", "type", "messages", "", *names], rows, colour)
@@ -42,7 +38,16 @@ def draw(found: dict[str, Any], *, partitions: bool, colour: bool) -> Iterator[s
         for entity in entities:
             yield ""
             yield f"{entity['name']}:"
-            yield from table(PARTITION_HEAD, map(_partition_row, entity["partitions"]), colour)
+            yield from table(PARTITION_HEAD, map(partition_row, entity["partitions"]), colour)
+
+
+def fullest_of(entities: Iterable[dict[str, Any]]) -> int:
+    """The messages of the fullest partition of all."""
+    return max(
+        (part["depth"]["messages"] for each in entities for part in each["partitions"]
+         if part["depth"]),
+        default=0,
+    )  # fmt: skip
 
 
 def _store_row(store: dict[str, Any]) -> list[Cell]:
@@ -67,7 +72,7 @@ def _entity_row(entity: dict[str, Any], stores: Sequence[str], fullest: int) -> 
     cells = []
     for store in stores:
         here = [part for part in entity["partitions"] if part["store"] == store]
-        signs = "".join(_sign(part, fullest) for part in here)
+        signs = "".join(sign(part, fullest) for part in here)
         cells.append((signs, RED if UNREACHABLE in signs else ""))
     kind = entity["type"]
     return [
@@ -79,7 +84,8 @@ def _entity_row(entity: dict[str, Any], stores: Sequence[str], fullest: int) -> 
     ]
 
 
-def _sign(partition: dict[str, Any], fullest: int) -> str:
+def sign(partition: dict[str, Any], fullest: int) -> str:
+    """How full it is, beside the fullest that is shown."""
     if partition["depth"] is None or partition["state"] != "serving":
         return UNREACHABLE
     messages = partition["depth"]["messages"]
@@ -94,7 +100,7 @@ PARTITION_HEAD = [
 ]  # fmt: skip
 
 
-def _partition_row(partition: dict[str, Any]) -> list[Cell]:
+def partition_row(partition: dict[str, Any]) -> list[Cell]:
     depth = partition["depth"]
     fields = ("active", "scheduled", "deferred", "dead_letter", "bytes")
     return [

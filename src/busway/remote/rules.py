@@ -144,7 +144,7 @@ def _server(connection_string: str | None) -> Iterator[RemoteServer]:
     try:
         yield server_at(connection_string)
     except RemoteError as error:
-        fail(str(error))
+        fail(error)
 
 
 def _path(name: str) -> str:

@@ -46,10 +46,10 @@ def trust(endpoint: Endpoint) -> Iterator[ssl.SSLContext]:
 def dial(endpoint: Endpoint, wait_s: float) -> http.client.HTTPConnection:
     """A connection for requests. With TLS it is made here, where it can be said why not."""
     if not endpoint.tls:
-        return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=wait_s)
+        return http.client.HTTPConnection(endpoint.host, endpoint.http_port, timeout=wait_s)
     with trust(endpoint) as context:
         connection = http.client.HTTPSConnection(
-            endpoint.host, endpoint.port, timeout=wait_s, context=context
+            endpoint.host, endpoint.http_port, timeout=wait_s, context=context
         )
         connection.connect()
         return connection

@@ -53,7 +53,6 @@ PIPELINE_HELP = """Capture what passes through the bus into a lake, and work wit
   busway pipeline curate --lake ./lake                       messages, deliveries and figures
   busway pipeline report --lake ./lake                       the figures as one HTML page
   busway pipeline replay --lake ./lake --entity orders       messages once more
-  busway pipeline triage --entity orders                     dead letters, and what to do with them
   busway pipeline migrate --entity orders --partitioned      to partitions, with all that it holds
 
 Commands that talk to a server take --connection-string, or the variable BUSWAY_CONNECTION_STRING.

@@ -16,9 +16,10 @@ SAID_EVERY_S = 5.0
 
 @contextmanager
 def progress(
-    what: str, total: int, said_every_s: float = SAID_EVERY_S
+    what: str, total: int | None, said_every_s: float = SAID_EVERY_S
 ) -> Iterator[Callable[[int], None]]:
-    """A function to be told how many of `total` are done. What it was told last is always shown."""
+    """A function to be told how many of `total` are done; None if nobody knows how many there are.
+    What it was told last is always shown."""
     is_person = sys.stderr.isatty()
     every_s = DRAWN_EVERY_S if is_person else said_every_s
     shown, told = -1, -1
@@ -27,7 +28,11 @@ def progress(
     def show(done: int) -> None:
         nonlocal shown, next_at
         shown, next_at = done, time.monotonic() + every_s
-        if is_person:
+        if total is None:
+            text = f"{done:,} {what}"
+            print(f"\r{text}" if is_person else text, end="" if is_person else "\n",
+                  file=sys.stderr, flush=True)  # fmt: skip
+        elif is_person:
             filled = WIDTH * done // max(total, 1)
             bar = "#" * filled + "-" * (WIDTH - filled)
             print(f"\r[{bar}] {done:,} of {total:,} {what}", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`busway pipeline replay` and `busway pipeline triage`: messages are sent again."""
+"""`busway pipeline replay`: messages are sent again."""
 
 from __future__ import annotations
 
@@ -137,116 +137,6 @@ def replay(
     console.summarise(asdict(replayed), lines, as_json)
 
 
-def triage(
-    entity: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Whose dead letters: a queue or topic/Subscriptions/name."
-        ),
-    ],
-    reason: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="Only with this reason; may be repeated."),
-    ] = None,
-    where: Where = None,
-    sample: Annotated[
-        str, typer.Option(metavar="N", help="Dead letters of each reason that are shown.")
-    ] = "1",
-    resubmit: Annotated[
-        bool, typer.Option("--resubmit", help="Send them again, and remove them when that is done.")
-    ] = False,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A queue or topic for them.  [default: the same queue; none for a subscription]",
-        ),
-    ] = None,
-    lake: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="A lake: show its history, too.", callback=console.lake_folder
-        ),
-    ] = None,
-    connection_string: ConnectionString = None,
-    http_endpoint: HttpEndpoint = None,
-    master: Master = "local[*,4]",
-    conf: Conf = None,
-    as_json: Json = False,
-) -> None:
-    """Show dead letters by their reasons, and send those again that deserve it, each once.
-
-    \b
-      busway pipeline triage --entity orders
-      busway pipeline triage --entity orders --reason Unreadable --sample 5
-      busway pipeline triage --entity orders --reason MaxDeliveryCountExceeded --resubmit
-
-    \b
-    Without --resubmit nothing is touched. With it a copy is sent and the dead letter removed in one
-    transaction; others stay. A run that was killed is run again. --where is a condition on
-    sequence_number, message_id, session_id, subject, correlation_id, content_type, reason,
-    description, enqueued_time, delivery_count, state, application_properties, body.
-    """
-    from busway.pipeline.jobs import triage as job
-
-    samples = console.number("--sample", sample, 0, 1_000)
-    credentials = console.credentials_of(connection_string, http_endpoint)
-    target = to or entity
-    if resubmit and "/subscriptions/" in target.lower():
-        topic = target[: target.lower().rfind("/subscriptions/")]
-        console.refuse(
-            f"Nothing can be sent to '{target}' alone. Say where to: --to QUEUE, or --to {topic} "
-            "for the topic, which gives each subscription whose rules want it a copy. Copies have "
-            "the property 'busway-resubmitted-for' with this subscription's name, so that rules "
-            "can tell."
-        )
-    with _told():
-        letters = job.look(entity, credentials)
-        if where is None:
-            chosen = job.choose(letters, reason or ())
-        else:
-            with console.spark_session("triage", master, conf) as spark:
-                chosen = job.choose(letters, reason or (), where, spark)
-        found = job.told(entity, letters, chosen, samples)
-        history = {} if lake is None else job.history(lake, entity)
-        if not resubmit:
-            values = asdict(found) | ({} if lake is None else {"history": history})
-            console.summarise(values, _lines_of_reasons(found, history), as_json)
-            return
-        work = job.Triage(entity, target, credentials)
-        with progress("resubmitted", len(chosen)) as bar:
-            done = work.resubmit(chosen, lambda now: bar(now.moved))
-    lines = [
-        f"{done.moved:,} of {done.chosen:,} dead letters of '{entity}' went to '{target}'",
-        *([f"{done.gone:,} were not there any more"] if done.gone else []),
-        *([f"{done.deferred:,} are deferred, and stay"] if done.deferred else []),
-        *([f"{done.locked:,} are locked by another receiver: try again"] if done.locked else []),
-        *(f"{count:,} are refused, and stay: {text}" for text, count in done.refused.items()),
-    ]
-    console.summarise(asdict(done), lines, as_json)
-    if done.refused or done.locked:
-        sys.exit(console.FAILED)
-
-
-def _lines_of_reasons(found: Any, history: dict[str, Any]) -> list[str]:
-    lines = [f"{found.dead_letters:,} dead letters in '{found.entity}'"]
-    if found.chosen != found.dead_letters:
-        lines.append(f"{found.chosen:,} of them are chosen")
-    lines += [f"{count:>12,}  {reason}" for reason, count in found.by_reason.items()]
-    if history:
-        lines += ["", "all that the lake knows of"]
-        lines += [
-            f"{each['dead_lettered']:>12,}  {reason}, {each['still_there']:,} of them still there"
-            for reason, each in history.items()
-        ]
-    if found.samples:
-        lines += ["", "samples"]
-        lines += [
-            f"  {json.dumps(each, default=str, ensure_ascii=False)}" for each in found.samples
-        ]
-    return lines
-
-
 def _lines_of(seen: Any, entity: str, target: str) -> list[str]:
     lines = [f"{seen.messages:,} messages of '{entity}' would be sent to '{target}'"]
     if seen.first is not None:
@@ -291,13 +181,12 @@ def _told() -> Iterator[None]:
     import ssl
 
     from busway.pipeline.jobs.replay import ReplayError
-    from busway.pipeline.jobs.triage import TriageError
-    from busway.pipeline.wire.line import BrokenError, RefusedError
-    from busway.pipeline.wire.sender import SendError
-    from busway.pipeline.wire.target import TargetError
     from busway.remote.trust import UntrustedError
+    from busway.remote.wire.line import BrokenError, RefusedError
+    from busway.remote.wire.sender import SendError
+    from busway.remote.wire.target import TargetError
 
-    ours = (RefusedError, ReplayError, SendError, TargetError, TriageError, UntrustedError)
+    ours = (RefusedError, ReplayError, SendError, TargetError, UntrustedError)
     try:
         yield
     except ours as error:
@@ -310,4 +199,4 @@ def _told() -> Iterator[None]:
         sys.exit(console.INTERRUPTED)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"replay": replay, "triage": triage}
+COMMANDS: dict[str, Callable[..., None]] = {"replay": replay}

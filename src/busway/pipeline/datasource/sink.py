@@ -45,10 +45,11 @@ from pyspark.sql.types import (
 from busway.amqp import types as amqp
 from busway.pipeline.datasource.options import OptionError, WriteOptions
 from busway.pipeline.lake.tables import EVENTS
-from busway.pipeline.wire import target
-from busway.pipeline.wire.messages import MessageError, encode, hashed, timestamp
-from busway.pipeline.wire.sender import Sender
+from busway.pipeline.wire.messages import MessageError, encode, timestamp
 from busway.remote.connection import Pass
+from busway.remote.wire import target
+from busway.remote.wire.copies import hashed
+from busway.remote.wire.sender import Sender
 
 if TYPE_CHECKING:
     import pyarrow as pa

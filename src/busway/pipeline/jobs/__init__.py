@@ -1,1 +1,1 @@
-"""What a user asks for: capture, curate, export, replay, triage, migrate."""
+"""What a user asks for: capture, curate, export, replay, migrate."""

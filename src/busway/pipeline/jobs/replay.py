@@ -29,7 +29,7 @@ from busway.pipeline.jobs.curate import NothingCapturedError
 from busway.pipeline.lake.lake import Lake, Table
 from busway.pipeline.lake.replay_tables import PLAN_NAME, PLANS, PROGRESS, messages_of
 from busway.pipeline.lake.tables import EVENTS, MESSAGES
-from busway.pipeline.wire import target
+from busway.remote.wire import target
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from busway.amqp.sections import put_body
-from busway.pipeline.wire.copies import copy_of
 from busway.pipeline.wire.messages import body_section, encode
+from busway.remote.wire.copies import copy_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,13 +7,10 @@ for a broker, D-15), and into how many sections a body of data was cut.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from busway.amqp import types as amqp
 from busway.amqp.codec import decode_value, encode_value
@@ -30,12 +27,11 @@ from busway.amqp.sections import (
     encode_message,
 )
 from busway.broker.journal_columns import UNDECODABLE
-from busway.broker.journal_properties import AMQP_NAMES, EPOCH
+from busway.broker.journal_properties import EPOCH
+from busway.remote.wire.typed_values import CLASSES, typed_value
 
 BODY_TYPES = ("data", "string", "binary", "value", "sequence")
 MILLISECOND = timedelta(milliseconds=1)
-_CLASSES = {name: cls for cls, name in AMQP_NAMES.items()}
-_DECIMALS = ("decimal32", "decimal64", "decimal128")
 _ANNOTATIONS = {
     name: amqp.Symbol(symbol.decode())
     for name, symbol in (
@@ -124,29 +120,12 @@ def _user(row: Mapping[str, Any]) -> dict[str, Any]:
 def typed_values(text: str) -> dict[str, Any]:
     """`{"name": ["amqp type", value]}`, read back."""
     try:
-        return {name: _value(*typed) for name, typed in json.loads(text).items()}
+        return {name: typed_value(*typed) for name, typed in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError, KeyError, ProtocolError) as error:
         raise MessageError(
             'typed_properties must be like {"name": ["int", 7]}, with the types of AMQP: '
-            f"{', '.join(_CLASSES)}. ({error})"
+            f"{', '.join(CLASSES)}. ({error})"
         ) from error
-
-
-def _value(kind: str, value: Any) -> Any:
-    match kind:
-        case "encoded":
-            return decode_value(b64decode(value))[0]
-        case "binary":
-            return b64decode(value)
-        case "null":
-            return None
-        case "boolean":
-            return bool(value)
-        case "uuid":
-            return UUID(value)
-    if kind in _DECIMALS:
-        return _CLASSES[kind](b64decode(value))
-    return _CLASSES[kind](value)
 
 
 # --- body ----------------------------------------------------------------------------------------
@@ -213,16 +192,3 @@ def _sequences(content: bytes) -> bytes:
         sections += _section(AMQP_SEQUENCE, content[offset:stop])
         offset = stop
     return sections
-
-
-# --- ids -----------------------------------------------------------------------------------------
-
-
-def hashed(values: Sequence[Any]) -> str:
-    """The same values have the same id, in every run and on every machine."""
-    text = json.dumps(values, default=_told, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _told(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)

@@ -31,7 +31,6 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sections import (
     BODY,
-    HEADER,
     MESSAGE_ANNOTATIONS,
     encode_message,
     read_application_properties,
@@ -44,9 +43,10 @@ from busway.broker.journal_properties import text_of as property_text
 from busway.model.errors import TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT
 from busway.model.names import DEAD_LETTER_NODE, SUBSCRIPTIONS_NODE
 from busway.model.partitioning import message_id_text
-from busway.pipeline.wire.line import BrokenError, Line, RefusedError, text_of
-from busway.pipeline.wire.messages import hashed
 from busway.remote.connection import Credentials
+from busway.remote.wire.conditions import broker_facts
+from busway.remote.wire.copies import hashed
+from busway.remote.wire.line import BrokenError, Line, RefusedError, text_of
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,8 @@ class DeadLetter:
     """active, or deferred by a receiver of dead letters"""
     application_properties: dict[str, str | None]
     body: bytes
+    payload: bytes
+    """All of it, as it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +102,10 @@ class Taken:
 
 def read_letter(payload: bytes) -> DeadLetter:
     """What a broker delivers, or shows in a peek."""
-    annotations: dict[str, Any] = {}
-    delivery_count, body = 0, b""
-    for code, start, value, _ in walk_sections(payload):
-        if code == MESSAGE_ANNOTATIONS:
-            annotations = {str(k): v for k, v in decode_value(payload, value)[0].items()}
-        elif code == HEADER:
-            fields = decode_value(payload, start)[0].value
-            delivery_count = int(fields[4] or 0) if len(fields) > 4 else 0
-        elif code in BODY:
+    annotations, delivery_count = broker_facts(payload)
+    body = b""
+    for code, _, value, _ in walk_sections(payload):
+        if code in BODY:
             content = decode_value(payload, value)[0]
             body += content if isinstance(content, bytes) else str(content).encode()
     properties = read_properties(payload)
@@ -128,6 +125,7 @@ def read_letter(payload: bytes) -> DeadLetter:
         "deferred" if annotations.get("x-opt-message-state") == DEFERRED else "active",
         {name: property_text(value) for name, value in user.items()},
         body,
+        payload,
     )
 
 

@@ -11,7 +11,7 @@ from busway.amqp.codec import encode_delivery, encode_value, scan_message
 from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import encode_message, read_application_properties, read_properties
 from busway.amqp.types import Described, Int, Symbol, Timestamp, ULong
-from busway.pipeline.wire.copies import ORIGINAL_ID, copy_of
+from busway.remote.wire.copies import ORIGINAL_ID, copy_of
 
 NOW_MS = 1_000_000
 BODIES = {

@@ -8,7 +8,9 @@ an application property.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from busway.amqp.codec import scan_message
@@ -68,3 +70,13 @@ def copy_of(
     if seen.via_partition_key is not None:
         annotations, items = drop_pairs(annotations, items, {VIA_PARTITION_KEY})
     return sender_front(seen.header, seen.ttl_ms, annotations, items) + bare
+
+
+def hashed(values: Sequence[Any]) -> str:
+    """The same values have the same id, in every run and on every machine."""
+    text = json.dumps(values, default=_told, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _told(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -9,8 +9,8 @@ from azure.servicebus import ServiceBusClient
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import encode_message
-from busway.pipeline.wire.sender import Sender, SendError
 from busway.remote import connection
+from busway.remote.wire.sender import Sender, SendError
 from busway.testing.server import Server
 
 

@@ -11,30 +11,27 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from busway.broker.dead_letters import DESCRIPTION, REASON
 from busway.model.errors import LOCK_LOST
 from busway.model.limits import TRANSACTION_MAX_MESSAGES
 from busway.model.message import partition_of
-from busway.pipeline.wire import target
-from busway.pipeline.wire.copies import RESUBMITTED_FOR, copy_of
-from busway.pipeline.wire.dead_letters import (
+from busway.remote.connection import Credentials
+from busway.remote.wire import target
+from busway.remote.wire.conditions import condition
+from busway.remote.wire.copies import RESUBMITTED_FOR, copy_of
+from busway.remote.wire.dead_letters import (
     DeadLetter,
     DeadLetterQueue,
     RolledBackError,
     Taken,
     new_id,
     subscription_of,
-    top_level,
 )
-from busway.pipeline.wire.line import BrokenError
-from busway.remote.connection import Credentials
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from busway.remote.wire.line import BrokenError
 
 log = logging.getLogger(__name__)
 
@@ -95,36 +92,19 @@ def choose(
     letters: Iterable[DeadLetter],
     reasons: Sequence[str] = (),
     where: str | None = None,
-    spark: SparkSession | None = None,
+    numbers: Collection[int] = (),
 ) -> list[DeadLetter]:
-    """Those with one of the reasons, and for which a condition in SQL is true."""
-    found = [each for each in letters if not reasons or (each.reason or NO_REASON) in reasons]
-    if where is None or not found:
+    """Those with one of the reasons and of the numbers, and for which an SQL filter is true."""
+    found = [
+        each
+        for each in letters
+        if (not reasons or (each.reason or NO_REASON) in reasons)
+        and (not numbers or each.sequence_number in numbers)
+    ]
+    if where is None:
         return found
-    assert spark is not None
-    numbers = _where(spark, found, where)
-    return [each for each in found if each.sequence_number in numbers]
-
-
-def _where(spark: SparkSession, letters: Sequence[DeadLetter], where: str) -> set[int]:
-    from pyspark.errors import AnalysisException
-
-    schema = (
-        "sequence_number long, message_id string, session_id string, subject string,"
-        "correlation_id string, content_type string, reason string, description string,"
-        "enqueued_time timestamp, delivery_count int, state string,"
-        "application_properties map<string,string>, body binary"
-    )
-    rows = [tuple(getattr(each, name) for name in DeadLetter.__slots__) for each in letters]
-    try:
-        chosen = spark.createDataFrame(rows, schema).where(where).select("sequence_number")
-    except AnalysisException as error:
-        told = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
-        raise TriageError(
-            f"The condition is not one on dead letters, which have "
-            f"{', '.join(DeadLetter.__slots__)}: {told}"
-        ) from error
-    return {row.sequence_number for row in chosen.collect()}
+    wanted = condition(where)
+    return [each for each in found if wanted(each.payload)]
 
 
 def told(
@@ -137,32 +117,10 @@ def told(
         reason = each.reason or NO_REASON
         seen[reason] += 1
         if seen[reason] <= samples:
-            shown.append(asdict(each) | {"body": each.body[:BODY_SHOWN].decode(errors="replace")})
+            fields = asdict(each)
+            del fields["payload"]
+            shown.append(fields | {"body": each.body[:BODY_SHOWN].decode(errors="replace")})
     return Reasons(entity, len(letters), len(chosen), dict(counts.most_common()), shown)
-
-
-def history(lake: str, entity: str) -> dict[str, dict[str, int]]:
-    """By reason: what a lake has seen, of dead letters that are gone, too."""
-    from busway.pipeline.lake.lake import Lake
-    from busway.pipeline.lake.tables import DEAD_LETTERS
-
-    table = Lake(lake).table(DEAD_LETTERS.layout())
-    if not table.exists():
-        raise TriageError(
-            f"The lake {lake} has no table 'dead_letters' yet. Make it with: busway pipeline curate"
-            f" --lake {lake}."
-        )
-    wanted = (top_level(entity).lower(), (subscription_of(entity) or "").lower())
-    found: dict[str, dict[str, int]] = {}
-    columns = ["entity", "subscription", "reason", "left_at"]
-    for row in table.delta().to_pyarrow_table(columns=columns).to_pylist():
-        if (row["entity"].lower(), (row["subscription"] or "").lower()) == wanted:
-            counts = found.setdefault(
-                row["reason"] or NO_REASON, {"dead_lettered": 0, "still_there": 0}
-            )
-            counts["dead_lettered"] += 1
-            counts["still_there"] += row["left_at"] is None
-    return dict(sorted(found.items(), key=lambda each: -each[1]["dead_lettered"]))
 
 
 # --- Resubmitting --------------------------------------------------------------------------------
@@ -215,7 +173,7 @@ class Triage:
             raise TriageError(
                 f"'{self._to}' requires sessions, and {without:,} of the {len(chosen):,} chosen "
                 "dead letters have no session id. Nothing was sent. Name another target with --to, "
-                'or leave those out: --where "session_id is not null".'
+                'or leave those out: --where "sys.SessionId IS NOT NULL".'
             )
 
     def _id(self, letter: DeadLetter) -> str:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from azure.servicebus import (
@@ -21,22 +21,15 @@ from azure.servicebus import (
     ServiceBusSubQueue,
 )
 
-from busway.pipeline.jobs import triage
-from busway.pipeline.jobs.curate import curate
-from busway.pipeline.jobs.triage import Resubmitted, Triage, TriageError
-from busway.pipeline.lake.lake import Lake
-from busway.pipeline.lake.tables import EVENTS
-from busway.pipeline.wire.copies import ORIGINAL_ID, RESUBMITTED_FOR, copy_of
-from busway.pipeline.wire.dead_letters import DeadLetterQueue, RolledBackError
-from busway.pipeline.wire.line import RefusedError
-from busway.pipeline.wire.target import TargetError
-from busway.remote import connection
+from busway.remote import connection, triage
 from busway.remote.connection import Credentials
+from busway.remote.triage import Resubmitted, Triage, TriageError
+from busway.remote.wire.conditions import ConditionError
+from busway.remote.wire.copies import ORIGINAL_ID, RESUBMITTED_FOR, copy_of
+from busway.remote.wire.dead_letters import DeadLetterQueue, RolledBackError
+from busway.remote.wire.line import RefusedError
+from busway.remote.wire.target import TargetError
 from busway.testing.server import Server
-from tests.pipeline.stories import Story
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CONFIG = """
 [[queues]]
@@ -350,8 +343,8 @@ def test_a_run_that_is_killed_is_run_again(server: Server) -> None:
     many = 20 * SENT
     dead_letter(server, range(many))
     command = [
-        sys.executable, "-m", "busway", "pipeline", "triage", "--entity", "orders",
-        "--reason", "Broken", "--to", "other", "--resubmit", "--json",
+        sys.executable, "-m", "busway", "dead-letters", "resubmit", "orders",
+        "--reason", "Broken", "--to", "other", "--json",
     ]  # fmt: skip
     environment = {**os.environ, "BUSWAY_CONNECTION_STRING": server.connection_string}
     process = subprocess.Popen(
@@ -417,34 +410,18 @@ def test_the_tier_basic_has_no_transactions() -> None:
 # --- Choosing, and the command -------------------------------------------------------------------
 
 
-def test_a_condition_chooses(spark: SparkSession, server: Server, credentials: Credentials) -> None:
+def test_a_condition_chooses(server: Server, credentials: Credentials) -> None:
+    """In the language of subscriptions' rules (SQL-1), so that it needs nothing else."""
     dead_letter(server, range(SENT))
     letters = triage.look("orders", credentials)
-    where = "application_properties['n'] < 10 and reason <> 'Late' and body <> '0'"
-    chosen = triage.choose(letters, where=where, spark=spark)
+    where = "n < 10 AND DeadLetterReason <> 'Late' AND sys.MessageId <> 'm-0'"
+    chosen = triage.choose(letters, where=where)
     assert sorted(each.body for each in chosen) == [b"2", b"3", b"5", b"6", b"8", b"9"]
-    assert triage.choose(letters, where="state = 'deferred'", spark=spark) == []
-    with pytest.raises(TriageError, match="not one on dead letters"):
-        triage.choose(letters, where="raeson = 'x'", spark=spark)
-
-
-def test_a_lake_knows_those_that_have_left(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    with pytest.raises(TriageError, match="busway pipeline curate"):
-        triage.history(lake.folder, "orders")
-    story = Story()
-    for number in (1, 2, 3):
-        story.tell("enqueued", number, number)
-        story.tell("dead_lettered", number, number + 10, sub_queue="dead_letter",
-                   dead_letter_reason="Late" if number < 3 else None)  # fmt: skip
-    story.tell("completed", 2, 30, sub_queue="dead_letter")
-    lake.table(EVENTS.layout()).append(story.frame(spark), "test", 0)
-    curate(spark, lake)
-    assert triage.history(lake.folder, "Orders") == {
-        "Late": {"dead_lettered": 2, "still_there": 1},
-        "(none)": {"dead_lettered": 1, "still_there": 1},
-    }
-    assert triage.history(lake.folder, "other") == {}
+    assert triage.choose(letters, where="sys.State = 1") == []
+    assert triage.choose(letters, where="sys.DeliveryCount = 0 AND 1 = 1") == letters
+    assert triage.choose(letters, where="1 = 0") == []
+    with pytest.raises(ConditionError, match="--where is not a condition"):
+        triage.choose(letters, where="n <")
 
 
 def test_what_is_wrong_is_said(credentials: Credentials) -> None:
@@ -457,11 +434,10 @@ def test_what_is_wrong_is_said(credentials: Credentials) -> None:
 def test_the_command_shows_and_explains(server: Server) -> None:
     dead_letter(server, range(6), NEWS)
     environment = {**os.environ, "BUSWAY_CONNECTION_STRING": server.connection_string}
-    command = [sys.executable, "-m", "busway", "pipeline", "triage", "--entity", NEWS]
 
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
+    def run(verb: str, *more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*command, *more],
+            [sys.executable, "-m", "busway", "dead-letters", verb, NEWS, *more],
             env=environment,
             capture_output=True,
             text=True,
@@ -469,13 +445,13 @@ def test_the_command_shows_and_explains(server: Server) -> None:
             check=False,
         )
 
-    shown = run()
+    shown = run("list")
     assert f"6 dead letters in '{NEWS}'" in shown.stdout
     assert "2  Unreadable" in shown.stdout
-    refused = run("--resubmit")
+    refused = run("resubmit", "--all")
     assert refused.returncode == 2
     assert "--to QUEUE, or --to news for the topic" in refused.stderr
     assert "Traceback" not in refused.stderr
-    moved = run("--resubmit", "--to", "plain", "--reason", "Late")
+    moved = run("resubmit", "--to", "plain", "--reason", "Late")
     assert moved.returncode == 0, moved.stderr
     assert f"2 of 2 dead letters of '{NEWS}' went to 'plain'" in moved.stdout

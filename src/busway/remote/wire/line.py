@@ -42,8 +42,8 @@ from busway.amqp.sections import (
     read_application_properties,
     walk_sections,
 )
-from busway.amqp.types import Symbol
-from busway.model.errors import SERVER_BUSY_CONDITION, TIMEOUT
+from busway.amqp.types import Symbol, UInt
+from busway.model.errors import NOT_FOUND, SERVER_BUSY_CONDITION, TIMEOUT, UNAUTHORIZED
 from busway.remote.connection import Pass
 from busway.remote.trust import trust
 
@@ -51,15 +51,30 @@ log = logging.getLogger(__name__)
 
 ANSWER_WAIT_S = 60.0
 READ_BYTES = 256 * 1024
+BEAT_S = 5.0
+"""How often it is seen whether the broker should hear that we are there (AMQP 2.4.5)."""
+SHORTEST_WAIT_S = 0.001
+"""Zero would mean not to wait at all, and that is another kind of socket."""
 TOKEN_TYPE = "servicebus.windows.net:sastoken"
 TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
 RETRYABLE = {SERVER_BUSY_CONDITION, TIMEOUT.condition, "amqp:link:detach-forced"}
-OK_STATUSES = (200, 202)
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
+TIMEOUT_PROPERTY = Symbol("com.microsoft:timeout")
+BATCH_FORMAT = 0x8001_3700
+"""Of a transfer that holds several messages (amqp.md 8)."""
+MESSAGE_BYTES_MAX = 128 << 20
+OK_STATUSES = (200, 201, 202)
 NOTHING_STATUS = 204
+CONDITIONS = {401: UNAUTHORIZED.condition, 404: NOT_FOUND.condition}
+"""What a status says, where a broker names no condition."""
 
 
 class RefusedError(Exception):
     """The broker says no, however often it is asked."""
+
+    def __init__(self, text: str, condition: str | None = None) -> None:
+        super().__init__(text)
+        self.condition = condition
 
 
 class BrokenError(Exception):
@@ -82,6 +97,8 @@ class Line:
         """By name of the link, of requests."""
         self._requests: dict[str, Link] = {}
         self._attached: set[str] = set()
+        self._leaving: set[str] = set()
+        self._asks_for_session: str | None = None
         endpoint = allowed.endpoint
         self._socket = socket.create_connection((endpoint.host, endpoint.port), ANSWER_WAIT_S)
         try:
@@ -89,9 +106,14 @@ class Line:
             if endpoint.tls:
                 with trust(endpoint) as context:
                     self._socket = context.wrap_socket(self._socket, server_hostname=endpoint.host)
-            self._name = f"busway-pipeline-{uuid4()}"
+            self._name = f"busway-{uuid4()}"
             self._engine = Connection(
-                ConnectionSettings(container_id=self._name, hostname=endpoint.host),
+                ConnectionSettings(
+                    container_id=self._name,
+                    hostname=endpoint.host,
+                    max_message_size=MESSAGE_BYTES_MAX,
+                    max_partial_bytes=2 * MESSAGE_BYTES_MAX,
+                ),
                 role=Role.CLIENT,
             )
             self._engine.open()
@@ -124,31 +146,77 @@ class Line:
         self.until(lambda: link.name in self._attached and link.credit > 0)
         return link
 
-    def receiver(self, address: str) -> Link:
-        """A link to receive on: messages are locked, and settlements confirmed."""
+    def receiver(self, address: str, *, settled: bool = False) -> Link:
+        """A link to receive on: messages are locked, and settlements confirmed; or `settled`: gone
+        when they are sent."""
         link = self._session.attach(
             f"{self._name}-receiver",
             LinkRole.RECEIVER,
             source=Source(address),
             target=Target(self._name),
-            snd_settle_mode=0,
-            rcv_settle_mode=1,
+            snd_settle_mode=1 if settled else 0,
+            rcv_settle_mode=0 if settled else 1,
         )
         self.until(lambda: link.name in self._attached)
         return link
 
-    def send(self, link: Link, message: bytes, state: DeliveryState | None = None) -> int:
-        return link.send(message, next(self._tags).to_bytes(8, "big"), state=state)
+    def session_receiver(
+        self, address: str, session_id: str | None, wait_s: float, *, settled: bool = False
+    ) -> tuple[Link, str]:
+        """A link that holds a session, and its id; the next one with messages for None.
+
+        Raises `RefusedError` with the condition of a time-out if none has come within `wait_s`.
+        """
+        name = f"{self._name}-session-{next(self._tags)}"
+        link = self._session.attach(
+            name,
+            LinkRole.RECEIVER,
+            source=Source(address, filter={SESSION_FILTER: session_id}),
+            target=Target(self._name),
+            snd_settle_mode=1 if settled else 0,
+            rcv_settle_mode=0 if settled else 1,
+            properties={TIMEOUT_PROPERTY: UInt(max(1, round(wait_s * 1000)))},
+        )
+        self._asks_for_session = name
+        if not self.wait(lambda: name in self._attached, wait_s + ANSWER_WAIT_S):
+            raise BrokenError("the broker does not answer")
+        self._asks_for_session = None
+        source = link.source
+        held = None if source is None else (source.filter or {}).get(SESSION_FILTER, session_id)
+        return link, str(getattr(held, "value", held))
+
+    def detach(self, link: Link) -> None:
+        """End a link, and wait until the broker has."""
+        self._leaving.add(link.name)
+        link.detach()
+        self.until(lambda: link.name not in self._leaving)
+
+    def send(
+        self,
+        link: Link,
+        message: bytes,
+        state: DeliveryState | None = None,
+        *,
+        batch: bool = False,
+    ) -> int:
+        tag = next(self._tags).to_bytes(8, "big")
+        return link.send(message, tag, state=state, message_format=BATCH_FORMAT if batch else 0)
 
     # --- requests --------------------------------------------------------------------------------
 
-    def ask(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
-        """An operation of the entity's `$management`; empty if there is nothing to tell."""
+    def ask(self, operation: str, body: dict[str, Any], link: Link | None = None) -> dict[str, Any]:
+        """An operation of the entity's `$management`; empty if there is nothing to tell.
+
+        `link`: the one that holds the session or the locks that it is about.
+        """
+        asked: dict[str, Any] = {"operation": f"com.microsoft:{operation}"}
+        if link is not None:
+            asked["associated-link-name"] = link.name
         payload = self._request(
             f"{self.entity}/$management",
             encode_message(
                 properties=Properties(message_id=str(next(self._tags)), reply_to="management"),
-                application_properties={"operation": f"com.microsoft:{operation}"},
+                application_properties=asked,
                 body=body,
             ),
             "management",
@@ -158,7 +226,8 @@ class Line:
         if status == NOTHING_STATUS:
             return {}
         if status not in OK_STATUSES:
-            raise RefusedError(str(told.get("statusDescription", status)))
+            condition = str(told.get("errorCondition") or CONDITIONS.get(status, ""))
+            raise RefusedError(_untracked(str(told.get("statusDescription", status))), condition)
         for code, _, value, _ in walk_sections(payload):
             if code == AMQP_VALUE:
                 answer = decode_value(payload, value)[0]
@@ -181,10 +250,14 @@ class Line:
             "cbs",
         )
         told = read_application_properties(payload)
-        if int(told.get("status-code", 0)) not in OK_STATUSES:
+        status = int(told.get("status-code", 0))
+        if status == NOT_FOUND.status:
+            raise RefusedError(str(told.get("status-description", status)), NOT_FOUND.condition)
+        if status not in OK_STATUSES:
             raise RefusedError(
                 f"The broker does not let this key use '{entity}': "
-                f"{told.get('status-description', told.get('status-code'))}"
+                f"{told.get('status-description', status)}",
+                CONDITIONS.get(status, UNAUTHORIZED.condition),
             )
 
     def _request(self, node: str, request: bytes, name: str) -> bytes:
@@ -209,24 +282,40 @@ class Line:
     # --- turns -----------------------------------------------------------------------------------
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + ANSWER_WAIT_S
+        if not self.wait(condition, ANSWER_WAIT_S):
+            raise BrokenError("the broker does not answer")
+
+    def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Take turns until it is so; whether it is, after so long at most."""
+        deadline = time.monotonic() + seconds
         while not condition():
-            if time.monotonic() > deadline:
-                raise BrokenError("the broker does not answer")
-            self.turn()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self.turn(min(left, BEAT_S))
+        return True
 
     def write(self) -> None:
         output = self._engine.take_output()
         if output:
+            self._socket.settimeout(ANSWER_WAIT_S)
             self._socket.sendall(output)
 
-    def turn(self) -> None:
-        """Write what waits, read what comes."""
+    def turn(self, wait_s: float | None = None) -> None:
+        """Write what waits, read what comes. Nothing need come within `wait_s`; without it, a
+        broker that says nothing is one that is gone."""
         self.write()
-        data = self._socket.recv(READ_BYTES)
-        if not data:
-            raise BrokenError("the broker has closed the connection")
-        for event in self._engine.receive(data):
+        self._socket.settimeout(ANSWER_WAIT_S if wait_s is None else max(wait_s, SHORTEST_WAIT_S))
+        try:
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise BrokenError("the broker has closed the connection")
+            events = self._engine.receive(data)
+        except TimeoutError as error:
+            if wait_s is None:
+                raise BrokenError("the broker does not answer") from error
+            events = []
+        for event in [*events, *self._engine.tick(time.monotonic_ns() // 1_000_000)]:
             self._take(event)
 
     def close(self) -> None:
@@ -254,18 +343,27 @@ class Line:
                     link.settle([event.delivery_id], Accepted())
                 else:
                     self.arrived.append(event)
+            case Detached(link=link) if link.name in self._leaving:
+                self._leaving.remove(link.name)
             case Detached(link=link, error=error):
                 self._ended(link, error)
             case Closed(error=error):
                 raise BrokenError(text_of(error))
 
     def _ended(self, link: Link, error: Error | None) -> None:
-        if error is not None and error.condition not in RETRYABLE:
-            raise RefusedError(text_of(error))
+        if error is not None and (
+            error.condition not in RETRYABLE or link.name == self._asks_for_session
+        ):
+            raise RefusedError(text_of(error), error.condition)
         raise BrokenError(text_of(error) if error is not None else f"{link.name} has ended")
 
 
 def text_of(error: Error | None) -> str:
     if error is None:
         return "no reason was given"
-    return str(error.description or error.condition)
+    return _untracked(str(error.description or error.condition))
+
+
+def _untracked(text: str) -> str:
+    """What it says to a person; the tracking id behind it is for those who run the service."""
+    return text.partition(" TrackingId:")[0].partition(" Reference:")[0]

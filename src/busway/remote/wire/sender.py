@@ -16,8 +16,8 @@ from collections.abc import Iterable
 
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Rejected
-from busway.pipeline.wire.line import RETRYABLE, BrokenError, Line, RefusedError, text_of
 from busway.remote.connection import Pass
+from busway.remote.wire.line import RETRYABLE, BrokenError, Line, RefusedError, text_of
 
 log = logging.getLogger(__name__)
 
@@ -50,17 +50,17 @@ class Sender:
         self._window = window
         self._line: Line | None = None
         self._link: Link | None = None
-        self._waiting: deque[bytes] = deque()
-        """To be sent, in order."""
-        self._under_way: dict[int, bytes] = {}
+        self._waiting: deque[tuple[bytes, bool]] = deque()
+        """To be sent, in order; and whether it is a batch."""
+        self._under_way: dict[int, tuple[bytes, bool]] = {}
         """Sent and not answered, by delivery id, in order."""
         self._until = time.monotonic() + patience_s
         self._pause_s = FIRST_PAUSE_S
         self.accepted = 0
 
-    def send(self, message: bytes) -> None:
-        """Take an encoded message; it is stored when `finish` has returned."""
-        self._waiting.append(message)
+    def send(self, message: bytes, *, batch: bool = False) -> None:
+        """Take an encoded message, or a batch of them; stored when `finish` has returned."""
+        self._waiting.append((message, batch))
         while len(self._waiting) + len(self._under_way) >= self._window:
             self._step()
 
@@ -94,8 +94,9 @@ class Sender:
                 self._link = self._line.sender(self.entity)
             line, link = self._line, self._link
             while self._waiting and link.credit > 0:
-                message = self._waiting.popleft()
-                self._under_way[line.send(link, message)] = message
+                message, is_batch = self._waiting.popleft()
+                delivery_id = line.send(link, message, batch=is_batch)
+                self._under_way[delivery_id] = message, is_batch
             line.turn()
             answers, line.answers = line.answers, []
             for delivery_ids, state in answers:
