@@ -131,7 +131,7 @@ def test_who_may_listen_may_look_and_not_switch(server: Server) -> None:
     ended = run(None, "capture", "orders", connection_string=listening)
     assert (ended.returncode, ended.stderr) == (0, "")
     ended = run(None, "capture", "orders", "on", connection_string=listening)
-    assert ended.returncode == 1
+    assert ended.returncode == 4
     assert "that rule may not manage" in ended.stderr
 
 
@@ -162,16 +162,18 @@ NOBODY = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;"
 
 
 @pytest.mark.parametrize(
-    ("connection_string", "text"),
+    ("connection_string", "text", "status"),
     [
-        ("nonsense", "is not one"),
-        (f"{NOBODY}UseDevelopmentEmulator=true;", "Nobody listens at localhost:1"),
-        (NOBODY, "Nobody listens at localhost:1"),
+        ("nonsense", "is not one", 2),
+        (f"{NOBODY}UseDevelopmentEmulator=true;", "Nobody listens at localhost:1", 3),
+        (NOBODY, "Nobody listens at localhost:1", 3),
     ],
 )
-def test_a_server_that_is_not_there_is_said_so(connection_string: str, text: str) -> None:
+def test_a_server_that_is_not_there_is_said_so(
+    connection_string: str, text: str, status: int
+) -> None:
     ended = run(None, "capture", "orders", connection_string=connection_string)
-    assert ended.returncode == 1
+    assert ended.returncode == status
     assert text in ended.stderr
     assert "Traceback" not in ended.stderr
 
@@ -179,5 +181,5 @@ def test_a_server_that_is_not_there_is_said_so(connection_string: str, text: str
 def test_a_server_without_tls_is_said_so(server: Server) -> None:
     in_tls = server.connection_string.replace("UseDevelopmentEmulator=true;", "")
     ended = run(None, "capture", "orders", connection_string=in_tls)
-    assert ended.returncode == 1
+    assert ended.returncode == 3
     assert "speaks no TLS" in ended.stderr

@@ -192,33 +192,36 @@ def test_without_a_connection_string_it_says_where_to_find_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("connection_string", "text"),
+    ("connection_string", "text", "status"),
     [
-        ("nonsense", "is not one"),
-        ("Endpoint=sb://;SharedAccessKeyName=a;SharedAccessKey=b", "is not one"),
+        ("nonsense", "is not one", 2),
+        ("Endpoint=sb://;SharedAccessKeyName=a;SharedAccessKey=b", "is not one", 2),
         (
             "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;"
             "UseDevelopmentEmulator=true;",
             "Nobody listens at localhost:1",
+            3,
         ),
     ],
 )
-def test_a_server_that_is_not_there_is_said_so(connection_string: str, text: str) -> None:
+def test_a_server_that_is_not_there_is_said_so(
+    connection_string: str, text: str, status: int
+) -> None:
     said = run(None, "map", connection_string=connection_string)
-    assert said.returncode == 1
+    assert said.returncode == status
     assert text in said.stderr
     assert "Traceback" not in said.stderr
 
 
 def test_a_wrong_key_is_said_so(server: Server) -> None:
     said = run(None, "map", connection_string=server.connection_string.replace("Key=", "Key=x"))
-    assert said.returncode == 1
+    assert said.returncode == 4
     assert "does not accept the key of 'RootManageSharedAccessKey'" in said.stderr
 
 
 def test_a_store_that_is_not_there_is_said_so(server: Server) -> None:
     said = run(server, "fault", "store-9", "gone")
-    assert said.returncode == 1
+    assert said.returncode == 5
     assert "There is no store 'store-9'. There are store-0, store-1, store-2." in said.stderr
 
 
@@ -227,7 +230,7 @@ def test_a_server_in_tls_is_asked_if_its_authority_is_trusted(tmp_path: Path) ->
     with Server("orders", data=data, arguments=["--tls", "--tls-port", "off"]) as server:
         in_tls = server.connection_string.replace("UseDevelopmentEmulator=true;", "")
         said = run(None, "map", connection_string=in_tls)
-        assert said.returncode == 1
+        assert said.returncode == 3
         assert "is not trusted" in said.stderr
         assert "SSL_CERT_FILE" in said.stderr
         authority = str(data / "tls" / "authority.pem")

@@ -102,7 +102,7 @@ def test_a_key_is_renewed_while_the_other_is_in_use(server: Server) -> None:
 def test_a_rule_renews_its_own_key(server: Server) -> None:
     own = said(server, "add", "own", "--manage")
     new = said(server, "renew", "own", "primary", by=own)
-    assert run(server, "rules", connection_string=own).returncode == 1
+    assert run(server, "rules", connection_string=own).returncode == 4
     said(server, by=new)
 
 
@@ -113,7 +113,7 @@ def test_a_removed_one_opens_nothing(server: Server) -> None:
     assert not opens(server, text)
     again = run(server, "rules", "remove", "gone soon")
     assert (again.returncode, again.stderr) == (
-        1,
+        5,
         "busway: The namespace 'busway' has no access rule 'gone soon'.\n",
     )
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_said_without_asking(arguments: list[str], text: str) 
 def test_who_may_not_manage_is_told(server: Server) -> None:
     text = said(server, "add", "just-sends", "--send")
     done = run(server, "rules", connection_string=text)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "that rule may not manage" in done.stderr
 
 
