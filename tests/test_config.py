@@ -79,6 +79,7 @@ class TestSettings:
             memory=False,
             metrics="token",
             metrics_entities=1_000,
+            otel=False,
             allow_faults=False,
             allow_clock=False,
         )

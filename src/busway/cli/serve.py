@@ -213,6 +213,14 @@ def serve(
             "as one.  [default: 1000]",
         ),
     ] = None,
+    otel: Annotated[
+        bool | None,
+        typer.Option(
+            "--otel",
+            help="Send traces and metrics by OTLP, to where OTEL_EXPORTER_OTLP_ENDPOINT says. "
+            "Needs the extra 'otel'.",
+        ),
+    ] = None,
     allow_faults: Annotated[
         bool | None,
         typer.Option(
@@ -294,6 +302,7 @@ def serve(
         "memory": memory,
         "metrics": metrics,
         "metrics_entities": metrics_entities,
+        "otel": otel,
         "allow_faults": allow_faults,
         "allow_clock": allow_clock,
         "accept_clock": accept_clock,

@@ -86,6 +86,8 @@ class Settings:
     """Who may read `/metrics`: whoever has a token that may manage, or everybody."""
     metrics_entities: int = 1_000
     """How many entities of a namespace have series of their own there."""
+    otel: bool = False
+    """Send traces and metrics by OTLP; where to is said by OpenTelemetry's own variables."""
     allow_faults: bool = False
     """Let whoever may manage make stores slow, ill or gone."""
     allow_clock: bool = False
@@ -131,6 +133,7 @@ FLAGS = (
     "tls",
     "emulator",
     "dev_tokens",
+    "otel",
     "allow_faults",
     "allow_clock",
     "accept_clock",

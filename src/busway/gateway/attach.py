@@ -16,10 +16,7 @@ from busway.gateway import entrances
 from busway.gateway.auth import Right
 from busway.gateway.browser import BrowserEndpoint
 from busway.gateway.coordinator import CoordinatorEndpoint
-from busway.gateway.receiver import ReceiverEndpoint
 from busway.gateway.requests import ReplyEndpoint, RequestEndpoint
-from busway.gateway.sender import SenderEndpoint
-from busway.gateway.session_receiver import SessionReceiverEndpoint
 from busway.gateway.source_filters import SessionWish, SourceWishes, wishes_of
 from busway.gateway.via_entity import via_entity
 from busway.model.entities import Entity, Subscription
@@ -108,7 +105,7 @@ def _attach_sender(connection: GatewayConnection, link: Link, address: Address) 
     entity = entrances.open_destination(connection.gateway, address, connection.uri(address))
     properties: dict[Any, Any] = {}
     destination = _transfer_destination(connection, link, properties)
-    sender = SenderEndpoint(connection, link, entity, address, destination)
+    sender = connection.gateway.endpoints.sender(connection, link, entity, address, destination)
     connection.keep(sender)
     limit = entity.max_message_size_bytes
     # Go takes a ulong here; Python, Java and Go size their batches by it (amqp.md 7.2).
@@ -158,7 +155,8 @@ def _attach_receiver(connection: GatewayConnection, link: Link, address: Address
     if wish is not None:
         raise BusError(SESSION_NOT_ALLOWED)
     fan_in = gateway.fan_in(entity, address.sub_queue)
-    receiver = ReceiverEndpoint(connection, link, entity, address, fan_in, delete=delete)
+    made = connection.gateway.endpoints.receiver
+    receiver = made(connection, link, entity, address, fan_in, delete=delete)
     connection.keep(receiver)
     link.accept()
     via.attached(link, top_level)
@@ -202,7 +200,8 @@ def _attach_session(
     *,
     delete: bool,
 ) -> None:
-    receiver = SessionReceiverEndpoint(connection, link, entity, address, wish, delete=delete)
+    made = connection.gateway.endpoints.session_receiver
+    receiver = made(connection, link, entity, address, wish, delete=delete)
     connection.keep(receiver)
     try:
         receiver.start()

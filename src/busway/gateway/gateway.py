@@ -32,6 +32,7 @@ from busway.gateway.requests import Request
 from busway.gateway.router import Owner, Router
 from busway.gateway.sender import SenderEndpoint
 from busway.gateway.session_receiver import SessionWaits
+from busway.gateway.traced import Endpoints
 from busway.gateway.transactions import OpenTransaction
 from busway.gateway.verified_tokens import VerifiedTokens
 from busway.gateway.visitors import Visitors
@@ -124,6 +125,8 @@ class Gateway:
         self.partition_turns = PartitionTurns(host.random_bytes)
         self.budget = budget or Budget(self.settings.uncommitted_bytes_max)
         """Of the whole node (D-8)."""
+        self.endpoints = Endpoints()
+        """What links are made of; others where tracing is on."""
         self.cbs = CbsService(self)
         self.management = ManagementService(self)
         self.sessions = SessionWaits(self)

@@ -22,6 +22,7 @@ from busway.config import ConfigError, Configuration
 from busway.gateway.exchange import Exchange
 from busway.gateway.namespaces import Namespaces
 from busway.gateway.router import Owner
+from busway.gateway.traced import traced
 from busway.model.entities import DEFAULT_NAMESPACE, ROOT_RULE_NAME
 from busway.model.errors import BusError
 from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from busway.http.services import Services
     from busway.runtime.certificate_reload import CertificateReload
     from busway.runtime.identity import Identity
+    from busway.runtime.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class Node:
         self.namespaces: Namespaces | None = None
         self._listener: Listener | None = None
         self._certificates: CertificateReload | None = None
+        self._telemetry: Telemetry | None = None
         self._clock: clock_control.ClockControl | None = None
         self.identity: Identity | None = None
         """None without issuers of bearer tokens."""
@@ -193,6 +196,10 @@ class Node:
         self.namespaces = namespaces = Namespaces(
             host, catalogs, owners, hosts=tenants.hosts, machine=self._machine()
         )
+        if settings.otel:
+            self._telemetry = telemetry = await asyncio.to_thread(_telemetry)
+            for gateway in namespaces.gateways():
+                gateway.endpoints = traced(telemetry)
         if settings.allow_clock:
             self._clock = clock_control.ClockControl(
                 host, self._folder, catalogs, self.stores, namespaces.gateways(), tenants.furnish
@@ -318,6 +325,8 @@ class Node:
                 "amqp:connection:forced", "The broker is being stopped.", wait_s=GOODBYE_S
             )
         await asyncio.gather(*(within(store.thread.stop(), store.name) for store in self.stores))
+        if self._telemetry is not None:
+            await within(asyncio.to_thread(self._telemetry.close), "OpenTelemetry's exporters")
         if self._catalogs is not None:
             self._catalogs.close()
         if self._folder is not None:
@@ -332,6 +341,18 @@ class Node:
                 store.broker.stop(partial(stopped.set_result, None))
                 stopping.append(within(stopped, store.name))
         await asyncio.gather(*stopping)
+
+
+def _telemetry() -> Telemetry:
+    """In a thread: it takes a while to load. Raises `StartError`."""
+    try:
+        from busway.runtime.telemetry import Telemetry
+    except ImportError as error:
+        raise StartError(
+            f"--otel needs OpenTelemetry, and {error.name} is not installed. Install Busway with "
+            "its extra 'otel': pip install -e '/path/to/the/clone[otel]'"
+        ) from error
+    return Telemetry()
 
 
 async def within(stopping: Awaitable[None], name: str) -> None:
