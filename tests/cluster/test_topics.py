@@ -16,6 +16,7 @@ from busway.amqp.sections import encode_message
 from busway.amqp.types import Int, Symbol, Timestamp
 from busway.cluster import admission, rule_book
 from busway.cluster.catalog import Catalog, CatalogError, Change, RuleChange
+from busway.cluster.catalog_damage import seal
 from busway.model.entities import (
     CorrelationFilter,
     EntityStatus,
@@ -49,6 +50,7 @@ from busway.model.limits import (
 )
 from busway.model.message import Message
 from busway.model.names import parse_address
+from busway.store.commit_mark import mark_of
 
 STORES = ["store-a", "store-b", "store-c"]
 DEFAULT = Rule(name="$Default")
@@ -475,9 +477,12 @@ class TestSurviving:
         database.execute("DROP TABLE rules")
         database.execute("DROP TABLE carried_out")
         database.execute("DROP TABLE declared_access")
-        database.execute("ALTER TABLE entities DROP COLUMN checksum")
+        database.execute("DROP TABLE catalog")
+        for table in ("entities", "namespaces", "stores", "tombstones"):
+            database.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
         database.execute("PRAGMA user_version = 1")
         database.close()
+        mark_of(file).unlink()
         again = opened(file)
         assert again.queues() == [queue]
         again.create_topic(Topic(path="t"))
@@ -488,9 +493,8 @@ class TestSurviving:
     ) -> None:
         catalog.add_rule(audit, Rule(name="r", filter=SqlFilter("a = 1")))
         database = sqlite3.connect(file, isolation_level=None)
-        database.execute(
-            "UPDATE rules SET description = replace(description, 'a = 1', 'a ~ 1'), checksum = NULL"
-        )
+        database.execute("UPDATE rules SET description = replace(description, 'a = 1', 'a ~ 1')")
+        seal(database, "rules", again=True)
         database.close()
         with pytest.raises(CatalogError, match="'Events/Subscriptions/Audit' has a rule that"):
             opened(file)

@@ -16,6 +16,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 
+from busway.cluster.catalog_damage import seal
 from busway.testing import Server
 from tests.sdk.conftest import ONCE_EACH, PARTITIONED, WAIT_S, wait_until
 from tests.sdk.faces import FACES
@@ -46,9 +47,10 @@ def make_small(path: Path) -> None:
     """A megabyte for each partition."""
     with closing(sqlite3.connect(path)) as catalog, catalog:
         catalog.execute(
-            "UPDATE entities SET description = json_set(description, '$.max_size_mb', 1), "
-            "checksum = NULL WHERE kind != 'subscription'"
+            "UPDATE entities SET description = json_set(description, '$.max_size_mb', 1)"
+            " WHERE kind != 'subscription'"
         )
+        seal(catalog, "entities", again=True)
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def recover(
         lock.acquire()
         if accept_loss:
             for name, lost in recovery.accept_loss(folder).items():
-                if lost:
+                if lost > 0:
                     print(f"{name}: goes on without {lost} commits that were acknowledged")
                 else:
                     print(f"{name}: no commit that was acknowledged is known to be lost")

@@ -16,11 +16,15 @@ from typing import Any, TypeVar
 
 from busway.amqp.errors import ProtocolError
 from busway.cluster.catalog_damage import (
+    CHECKED_TABLES,
     ENTITY_COLUMNS,
     RULE_COLUMNS,
     WHAT_TO_DO,
+    damaged_rows,
     file_finding,
     is_sound,
+    rows_of,
+    seal,
 )
 from busway.cluster.catalog_rows import (
     description_of,
@@ -30,10 +34,12 @@ from busway.cluster.catalog_rows import (
     namespace_of_row,
     rule_of_row,
 )
+from busway.cluster.catalog_schema import FORMAT, STEPS
 from busway.model.entities import Entity, Namespace, Rule, Subscription
 from busway.model.names import name_key
 from busway.model.properties import AnyEntity
 from busway.store.checksums import of_values
+from busway.store.commit_mark import CommitMark
 from busway.store.sqlite_damage import structure_findings
 
 T = TypeVar("T")
@@ -41,67 +47,8 @@ T = TypeVar("T")
 OWNER_ONLY = 0o600
 INCARNATION_TRIES = 8
 INCARNATION_BITS = 62
-
-FIRST_SCHEMA = """
-CREATE TABLE namespaces (name TEXT PRIMARY KEY, description TEXT NOT NULL);
-CREATE TABLE stores (position INTEGER PRIMARY KEY, store_id TEXT NOT NULL UNIQUE);
--- AUTOINCREMENT: an incarnation is never given twice, not even after its entity is gone (D-16).
-CREATE TABLE entities (
-    incarnation INTEGER PRIMARY KEY AUTOINCREMENT,
-    namespace TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    path TEXT NOT NULL,
-    path_key TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    description TEXT NOT NULL,
-    UNIQUE (namespace, path_key)
-);
--- One row for each store that may still hold rows of a deleted entity.
-CREATE TABLE tombstones (
-    incarnation INTEGER NOT NULL,
-    store_id TEXT NOT NULL,
-    path TEXT NOT NULL,
-    deleted_ms INTEGER NOT NULL,
-    PRIMARY KEY (incarnation, store_id)
-) WITHOUT ROWID;
-"""
-RULES_SCHEMA = """
--- In the order in which they were made.
-CREATE TABLE rules (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    subscription INTEGER NOT NULL,
-    name_key TEXT NOT NULL,
-    description TEXT NOT NULL,
-    UNIQUE (subscription, name_key)
-);
-"""
-ORDERS_SCHEMA = """
--- Transactions whose rule changes are in here, until their store has forgotten them (D-28).
-CREATE TABLE carried_out (
-    store_id TEXT NOT NULL,
-    transaction_id BLOB NOT NULL,
-    PRIMARY KEY (store_id, transaction_id)
-) WITHOUT ROWID;
-"""
-DECLARED_SCHEMA = """
--- What a configuration said of access rules when it was last read, as digests (`declare`).
-CREATE TABLE declared_access (
-    namespace TEXT NOT NULL,
-    name_key TEXT NOT NULL,
-    digest BLOB NOT NULL,
-    PRIMARY KEY (namespace, name_key)
-) WITHOUT ROWID;
-"""
-SESSION_IDS = """
--- Descriptions say whether session ids fold case. Those that do not say it are older: they do not.
-"""
-CHECKSUMS = """
-ALTER TABLE entities ADD COLUMN checksum INTEGER;
-ALTER TABLE rules ADD COLUMN checksum INTEGER;
-"""
-STEPS = (FIRST_SCHEMA, RULES_SCHEMA, ORDERS_SCHEMA, DECLARED_SCHEMA, SESSION_IDS, CHECKSUMS)
-"""What makes a file of each format from one of the format before."""
-FORMAT = len(STEPS)
+CHECKED_WHEN_LOADED = ("entities", "rules", "namespaces")
+"""Each row is read when the server starts."""
 
 
 class CatalogError(Exception):
@@ -129,11 +76,14 @@ class CatalogFile:
         self.random_incarnation: Callable[[], int] | None = None
         """Where new incarnations come from; without it they are counted."""
         self._together = False
+        self._mark = None if path is None else CommitMark(path)
+        self._commit_number = 0
+        """Of the transaction that is under way, or was the last."""
         try:
             if path is not None:
                 finding = file_finding(path)
                 if finding is not None:
-                    raise CatalogError(f"{finding} Nothing was changed. {WHAT_TO_DO}")
+                    raise CatalogError(f"{finding.text} Nothing was changed. {finding.way_out}")
                 # It holds the keys of access rules; SQLite gives its WAL the same mode.
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ONLY))
             self._database = sqlite3.connect(
@@ -148,6 +98,8 @@ class CatalogFile:
                     f"The catalog {path} is damaged: {'; '.join(findings)}. {WHAT_TO_DO}"
                 )
             self._prepare()
+            self._check_small_tables()
+            self._open_mark()
         except (OSError, sqlite3.Error) as error:
             raise CatalogError(f"The catalog {path} cannot be opened: {error}.") from error
 
@@ -163,7 +115,20 @@ class CatalogFile:
                 for step in STEPS[self._format() :]:  # Somebody else may have been faster.
                     for statement in step.split(";"):
                         self._database.execute(statement)
+                seal(self._database, *CHECKED_TABLES)
                 self._database.execute(f"PRAGMA user_version = {FORMAT}")
+
+    def _check_small_tables(self) -> None:
+        for text in damaged_rows(self._database, *set(CHECKED_TABLES) - set(CHECKED_WHEN_LOADED)):
+            raise CatalogError(f"The catalog {self.path} is damaged: {text}. {WHAT_TO_DO}")
+
+    def _open_mark(self) -> None:
+        catalog_id, number = self._database.execute(
+            "SELECT catalog_id, commit_number FROM catalog"
+        ).fetchone()
+        self._commit_number = number
+        if self._mark is not None:
+            self._mark.open(catalog_id, number)
 
     def be_quick(self) -> None:
         """From now on a file that another process has locked is an error at once. SQLite would wait
@@ -194,11 +159,24 @@ class CatalogFile:
             raise CatalogLocked(str(error)) from error
         try:
             yield
+            self._count_commit()
             self._database.execute("COMMIT")
         except BaseException:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise
+        if self._mark is not None:
+            self._mark.set(self._commit_number)
+
+    def _count_commit(self) -> None:
+        one, catalog_id, number = self._database.execute(
+            "SELECT one, catalog_id, commit_number FROM catalog"
+        ).fetchone()
+        self._commit_number = number + 1
+        self._database.execute(
+            "UPDATE catalog SET commit_number = ?, checksum = ?",
+            (number + 1, of_values(one, catalog_id, number + 1)),
+        )
 
     def _decoded(self, decode: Callable[..., T], row: tuple[Any, ...], what: str) -> T:
         """Rows are written whole, so one that cannot be read was damaged since."""
@@ -228,16 +206,22 @@ class CatalogFile:
     # Namespaces and stores
 
     def namespaces(self) -> list[Namespace]:
-        rows = self._database.execute("SELECT name, description FROM namespaces ORDER BY name")
-        return [
-            self._decoded(namespace_of_row, row, f"of the namespace '{row[0]}'") for row in rows
-        ]
+        rows = self._database.execute(
+            "SELECT name, description, checksum FROM namespaces ORDER BY name"
+        )
+        return [self._namespace(row) for row in rows]
+
+    def _namespace(self, row: tuple[Any, ...]) -> Namespace:
+        what = f"of the namespace '{row[0]}'"
+        namespace = self._decoded(namespace_of_row, row[:-1], what)
+        self._check(row, what)
+        return namespace
 
     def write_namespace(self, namespace: Namespace) -> None:
         with self._transaction():
             self._database.execute(
-                "INSERT OR REPLACE INTO namespaces VALUES (?, ?)",
-                (namespace.name, description_of(namespace)),
+                "INSERT OR REPLACE INTO namespaces (name, description, checksum) VALUES (?, ?, ?)",
+                _sealed(namespace.name, description_of(namespace)),
             )
 
     def declared_access(self, namespace: str) -> dict[str, bytes]:
@@ -251,19 +235,26 @@ class CatalogFile:
         with self._transaction():
             self._database.execute("DELETE FROM declared_access WHERE namespace = ?", (namespace,))
             self._database.executemany(
-                "INSERT INTO declared_access VALUES (?, ?, ?)",
-                [(namespace, key, digest) for key, digest in digests.items()],
+                "INSERT INTO declared_access VALUES (?, ?, ?, ?)",
+                [_sealed(namespace, key, digest) for key, digest in digests.items()],
             )
 
     def stores(self) -> list[str]:
-        rows = self._database.execute("SELECT store_id FROM stores ORDER BY position")
-        return [store_id for (store_id,) in rows]
+        rows = self._database.execute(
+            "SELECT position, store_id, checksum FROM stores ORDER BY position"
+        ).fetchall()
+        for row in rows:
+            self._check(row, f"of store {row[0]}")
+        return [store_id for _, store_id, _ in rows]
 
     def write_stores(self, stores: list[str]) -> None:
         """The list as it is now. What is kept for a store that is gone has nothing to wait for."""
         with self._transaction():
             self._database.execute("DELETE FROM stores")
-            self._database.executemany("INSERT INTO stores VALUES (?, ?)", list(enumerate(stores)))
+            self._database.executemany(
+                "INSERT INTO stores VALUES (?, ?, ?)",
+                [_sealed(position, store_id) for position, store_id in enumerate(stores)],
+            )
             for table in ("tombstones", "carried_out"):
                 self._database.execute(
                     f"DELETE FROM {table} WHERE store_id NOT IN (SELECT store_id FROM stores)"
@@ -365,8 +356,11 @@ class CatalogFile:
         self._database.execute("DELETE FROM entities WHERE incarnation = ?", (incarnation,))
         self._database.execute("DELETE FROM rules WHERE subscription = ?", (incarnation,))
         self._database.executemany(
-            "INSERT INTO tombstones VALUES (?, ?, ?, ?)",
-            [(incarnation, store, entity.path, now_ms) for store in sorted(set(entity.placement))],
+            "INSERT INTO tombstones VALUES (?, ?, ?, ?, ?)",
+            [
+                _sealed(incarnation, store, entity.path, now_ms)
+                for store in sorted(set(entity.placement))
+            ],
         )
 
     def write_changes(
@@ -386,9 +380,11 @@ class CatalogFile:
                     self._delete(before, now_ms)
 
     def tombstones(self) -> list[Tombstone]:
-        rows = self._database.execute("SELECT incarnation, path, store_id FROM tombstones")
+        """Raises `CatalogError` for a damaged one: it might name an entity that is not deleted."""
         stores: dict[tuple[int, str], set[str]] = {}
-        for incarnation, path, store_id in rows:
+        for row in rows_of(self._database, "tombstones"):
+            incarnation, store_id, path, _, _ = row
+            self._check(row, f"of the deleted entity '{path}'")
             stores.setdefault((incarnation, path), set()).add(store_id)
         return [Tombstone(*named, frozenset(left)) for named, left in sorted(stores.items())]
 
@@ -452,7 +448,7 @@ class CatalogFile:
     def mark_carried_out(self, store_id: str, transaction_id: bytes) -> None:
         with self._transaction():
             self._database.execute(
-                "INSERT INTO carried_out VALUES (?, ?)", (store_id, transaction_id)
+                "INSERT INTO carried_out VALUES (?, ?, ?)", _sealed(store_id, transaction_id)
             )
 
     def forget_carried_out(self, store_id: str, transaction_ids: Iterable[bytes]) -> None:
@@ -464,3 +460,10 @@ class CatalogFile:
 
     def close(self) -> None:
         self._database.close()
+        if self._mark is not None:
+            self._mark.close()
+
+
+def _sealed(*values: Any) -> tuple[Any, ...]:
+    """A row with its checksum."""
+    return (*values, of_values(*values))

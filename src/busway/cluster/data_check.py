@@ -4,19 +4,13 @@ others (`busway verify`). Nothing is changed."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from busway.cluster.catalog_damage import (
-    ENTITY_COLUMNS,
-    FIRST_CHECKED_FORMAT,
-    RULE_COLUMNS,
-    file_finding,
-    is_sound,
-)
+from busway.cluster.catalog_damage import CHECKED_TABLES, damaged_rows, file_finding
 from busway.cluster.catalog_rows import entity_of_row, namespace_of_row, rule_of_row
+from busway.cluster.catalog_schema import FIRST_MARKED_FORMAT
 from busway.cluster.strangers import Stranger, strangers_in
 from busway.store.sqlite_damage import structure_findings
 from busway.store.sqlite_guard import read_only
@@ -81,12 +75,13 @@ def verify_folder(folder: Path) -> FolderReport:
 
 def _look_at_catalog(path: Path, report: FolderReport) -> tuple[list[str], set[int] | None]:
     """The stores that it expects, and the incarnations that it knows; None if it cannot be read."""
-    if not path.exists():
-        report.problems.append(f"{path.name} is missing")
-        return [], set()
     finding = file_finding(path)
     if finding is not None:
-        report.problems.append(finding)
+        report.problems.append(str(finding))
+    if not path.exists() or not path.stat().st_size:
+        if finding is None:
+            report.problems.append(f"{path.name} is missing")
+        return [], set()
     try:
         with read_only(path) as connection:
             (format_,) = connection.execute("PRAGMA user_version").fetchone()
@@ -98,8 +93,14 @@ def _look_at_catalog(path: Path, report: FolderReport) -> tuple[list[str], set[i
             for row in rows:
                 report.entities[row[2]] = row[1]
                 _readable(report, f"entity '{row[1]}'", entity_of_row, *row)
-            if format_ >= FIRST_CHECKED_FORMAT:
-                report.problems += _wrong_checksums(connection)
+            if format_ >= FIRST_MARKED_FORMAT:
+                found = damaged_rows(connection, *CHECKED_TABLES)
+                report.problems += [f"{path.name}: {text}" for text in found]
+            else:
+                report.problems.append(
+                    f"{path.name} has format {format_}, without all checksums: start the broker"
+                    " once to upgrade it"
+                )
             for row in connection.execute("SELECT name, description FROM namespaces").fetchall():
                 _readable(report, f"namespace '{row[0]}'", namespace_of_row, *row)
             for row in connection.execute("SELECT description FROM rules").fetchall():
@@ -110,15 +111,6 @@ def _look_at_catalog(path: Path, report: FolderReport) -> tuple[list[str], set[i
         report.problems.append(f"{path.name} cannot be read: {error}")
         return [], None
     return [each for (each,) in stores], {*report.entities, *(each for (each,) in buried)}
-
-
-def _wrong_checksums(connection: sqlite3.Connection) -> Iterator[str]:
-    for row in connection.execute(f"SELECT {ENTITY_COLUMNS} FROM entities"):
-        if not is_sound(row):
-            yield f"catalog.db: the row of the {row[0]} '{row[1]}' is not what was written"
-    for row in connection.execute(f"SELECT {RULE_COLUMNS} FROM rules"):
-        if not is_sound(row):
-            yield f"catalog.db: the row of the rule '{row[2]}' is not what was written"
 
 
 def _readable(report: FolderReport, what: str, read: Any, *row: Any) -> None:

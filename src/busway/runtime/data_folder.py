@@ -4,6 +4,7 @@
 |---|---|
 | `busway.lock` | held by the process that uses the folder; there can be one |
 | `catalog.db` | namespaces, entities, access rules, and which stores there are |
+| `catalog.db-mark` | which change of the catalog was the last |
 | `store-0.db`, `store-1.db`, ... | the messaging stores |
 | `tls/` | the certificate of `--tls`, and the authority that signed it |
 | `root.key` | the keys of the rule RootManageSharedAccessKey; only its owner can read it |

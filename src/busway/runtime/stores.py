@@ -18,7 +18,7 @@ from pathlib import Path
 
 from busway.broker.broker import Broker
 from busway.broker.seams import Exchange
-from busway.cluster.catalog import Change
+from busway.cluster.catalog import CatalogError, Change
 from busway.cluster.catalogs import Catalogs
 from busway.cluster.strangers import refusal, strangers_in
 from busway.model.durations import DAY_MS, HOUR_MS
@@ -271,9 +271,7 @@ def _start(store: NodeStore, catalogs: Catalogs) -> None:
             catalogs.stores.note(store.store_id, available=available)
         if available:
             store.serving.set()
-            for tombstone in catalogs.tombstones():
-                if store.store_id in tombstone.stores:
-                    _purge(store, catalogs, tombstone.incarnation)
+            _purge_deleted(store, catalogs)
 
     def entity_changed(change: Change) -> None:
         before, after = change.before, change.after
@@ -285,6 +283,18 @@ def _start(store: NodeStore, catalogs: Catalogs) -> None:
     store.broker.on_availability = changed
     catalogs.listen(entity_changed)
     store.broker.start()
+
+
+def _purge_deleted(store: NodeStore, catalogs: Catalogs) -> None:
+    try:
+        tombstones = catalogs.tombstones()
+    except CatalogError as error:
+        # It was sound when the node started. Nothing is purged: it might be the wrong entity.
+        log.error("deleted entities are not purged: %s", error, extra={"store": store.name})
+        return
+    for tombstone in tombstones:
+        if store.store_id in tombstone.stores:
+            _purge(store, catalogs, tombstone.incarnation)
 
 
 def _purge(store: NodeStore, catalogs: Catalogs, incarnation: int) -> None:

@@ -79,7 +79,7 @@ def accept_loss(path: Path) -> int:
     scan = scan_log(log)
     cuts_log = scan is not None and (scan.is_damaged or scan.has_torn_end)
     if scan is not None and cuts_log:
-        _cut_log(log, scan)
+        cut_log(log, scan)
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         for setting in schema.SETTINGS:
@@ -102,8 +102,8 @@ def accept_loss(path: Path) -> int:
     return found.lost_commits
 
 
-def _cut_log(log: Path, scan: LogScan) -> None:
-    """Keep it beside itself, then leave what SQLite takes of it."""
+def cut_log(log: Path, scan: LogScan) -> None:
+    """Keep a log beside itself, then leave what SQLite takes of it."""
     data = log.read_bytes()
     _write_durably(_free_name(log), data)
     page_size = int.from_bytes(data[8:12], "big")
