@@ -130,7 +130,7 @@ class TestTheFile:
     def test_another_format_is_unavailable(self, owner: Owner, format_: int) -> None:
         connection_of(owner).execute("UPDATE store SET format = ?", (format_,))
         with pytest.raises(
-            StoreUnavailable, match=f"format {format_}, .* reads formats 2 to 5 only"
+            StoreUnavailable, match=f"format {format_}, .* reads formats 2 to 6 only"
         ):
             owner.store.open()
 

@@ -15,7 +15,13 @@ from busway.broker.journal_columns import Columns, fields_for, to_columns
 from busway.model.entities import Entity
 from busway.model.journal import COLUMNS, Column, epoch_of
 from busway.store.base import SubQueueKey, SubQueueKind
-from busway.store.journal import TRIM_ROWS, JournalHandle, JournalHead, JournalHold
+from busway.store.journal import (
+    TRIM_ROWS,
+    JournalDamaged,
+    JournalHandle,
+    JournalHead,
+    JournalHold,
+)
 
 PLAN_ROWS = TRIM_ROWS
 """Partitions take turns of so many rows, so that none is planned dry while others wait."""
@@ -43,6 +49,26 @@ class JournalGapError(JournalError):
             f"{self.partition}: {self.earliest - self.asked} events from offset {self.asked} on "
             f"are forgotten. Go on at {self.earliest} if they can be missed; a hold keeps what is "
             "not read yet."
+        )
+
+
+class JournalDamagedError(JournalError):
+    """Rows that are not what was written are handed to nobody."""
+
+    def __init__(self, path: str, partition: int, asked: int, next_offset: int) -> None:
+        super().__init__(path, partition, asked, next_offset)
+        self.path = path
+        self.partition = partition
+        self.asked = asked
+        self.next_offset = next_offset
+
+    def __str__(self) -> str:
+        count = self.next_offset - self.asked
+        return (
+            f"{count} events in the journal of '{self.path}', partition {self.partition}, from "
+            f"offset {self.asked} on are damaged on the broker's disk and are not handed out. Go "
+            f"on at {self.next_offset} if they can be missed; 'busway verify' on the data folder "
+            "says what else is damaged."
         )
 
 
@@ -212,9 +238,16 @@ class EntityJournal:
             raise JournalAheadError(self._entity.path, partition, stop, head.next_offset)
         fields = fields_for(columns)
         while first < stop:
-            page = handle.read(key, first, stop, fields)
+            try:
+                page = handle.read(key, first, stop, fields)
+            except JournalDamaged as found:
+                path = self._entity.path
+                raise JournalDamagedError(path, partition, first, found.next_offset) from found
             if not page:
-                self._checked(partition, first, self._head(partition))
+                head = self._head(partition)
+                self._checked(partition, first, head)
+                if first < head.next_offset:  # it ought to be there
+                    raise JournalDamagedError(self._entity.path, partition, first, first + 1)
                 raise EpochDiffersError(self._entity.path, self.epoch, "gone")
             first += len(page)
             yield to_columns(self._entity, partition, page, columns)

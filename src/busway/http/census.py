@@ -158,12 +158,14 @@ class NodeFigures:
     stores: Sequence[StoreFigures]
     uncommitted_bytes: int
     uncommitted_bytes_max: int
+    damaged_journal_rows: int
 
     @classmethod
     def of(cls, services: Services, censuses: Sequence[Census]) -> Self:
         budget = services.gateways()[0].budget
         stores = [_store_figures(store) for store in services.stores()]
-        return cls(censuses, stores, budget.used_bytes, budget.limit_bytes)
+        damaged_rows = services.journals.damaged_rows
+        return cls(censuses, stores, budget.used_bytes, budget.limit_bytes, damaged_rows)
 
 
 class Others:

@@ -107,6 +107,12 @@ class _Exposition(Collector):
             (),
             lambda: [((), figures.uncommitted_bytes_max)],
         )
+        yield _gauge(
+            "busway_journal_damaged_rows",
+            "Rows of journals that readers asked for and that are damaged, since the start.",
+            (),
+            lambda: [((), figures.damaged_journal_rows)],
+        )
         yield from _of_stores(figures.stores)
         yield from _of_namespaces(figures.censuses)
         yield from _of_entities(figures.censuses)

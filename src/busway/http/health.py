@@ -134,6 +134,7 @@ class HealthRoom:
                     }
                     for store, finding in found
                 ],
+                "damaged_journal_rows": call.services.journals.damaged_rows,
             },
         )
 

@@ -31,6 +31,7 @@ from busway.broker.journal_arrow import PipelineMissingError
 from busway.broker.journal_reader import (
     EpochDiffersError,
     JournalAheadError,
+    JournalDamagedError,
     JournalError,
     JournalGapError,
 )
@@ -75,6 +76,13 @@ async def answer(call: Call) -> web.StreamResponse:
     except JournalGapError as gap:
         facts = {"partition": gap.partition, "asked": gap.asked, "earliest": gap.earliest}
         return _told(410, "gap", gap, facts)
+    except JournalDamagedError as damaged:
+        facts = {
+            "partition": damaged.partition,
+            "asked": damaged.asked,
+            "next": damaged.next_offset,
+        }
+        return _told(410, "damaged", damaged, facts)
     except EpochDiffersError as error:
         return _told(409, "epoch", error, {"asked": error.asked, "epoch": error.epoch})
     except JournalAheadError as ahead:

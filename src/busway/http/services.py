@@ -57,6 +57,10 @@ class Clock(Protocol):
 class Journals(Protocol):
     """Journals, read off the loop. Raises `JournalError` and `StoreUnavailable`."""
 
+    @property
+    def damaged_rows(self) -> int:
+        """Rows that readers asked for and that are damaged, since the start."""
+
     async def heads(self, entity: Entity) -> list[PartitionHead]: ...
 
     async def at(self, entity: Entity, time_ms: int) -> dict[int, int]: ...

@@ -7,6 +7,7 @@ Every question is small, a batch at most, so that many readers share few workers
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +20,14 @@ from busway.runtime.pace import Pace
 from busway.store.journal import JournalHandle, JournalHold
 
 if TYPE_CHECKING:
-    from busway.broker.journal_reader import PartitionHead
+    from busway.broker.journal_reader import JournalDamagedError, PartitionHead
+
+log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 * 1024
 """As much as a loop reads of a pipe at once, and no more is written at once."""
+DAMAGED_AT_ONCE_MAX = 1_000
+"""As many as a page has rows."""
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Ends an Arrow IPC stream."""
 
@@ -55,6 +60,13 @@ class JournalReaders:
         self._pace = Pace(commits)
         self._unwanted: set[asyncio.Task[Answer]] = set()
         """Answers to what nobody waits for any more."""
+        self._damaged: set[tuple[str, int, int]] = set()
+        """Path, partition and offset of rows that were found damaged."""
+
+    @property
+    def damaged_rows(self) -> int:
+        """How many rows readers have asked for that are damaged, since the start."""
+        return len(self._damaged)
 
     # Questions. They raise `JournalError`, or `StoreUnavailable`.
 
@@ -128,6 +140,23 @@ class JournalReaders:
         return outcome
 
     async def _answer(self, ask: Ask) -> Answer:
+        from busway.broker.journal_reader import JournalDamagedError
+
+        try:
+            return await self._answered(ask)
+        except JournalDamagedError as error:
+            self._note_damage(error)
+            raise
+
+    def _note_damage(self, error: JournalDamagedError) -> None:
+        """Told to the operator once, however often a reader comes back."""
+        offsets = range(error.asked, min(error.next_offset, error.asked + DAMAGED_AT_ONCE_MAX))
+        rows = {(error.path, error.partition, offset) for offset in offsets}
+        if not rows <= self._damaged:
+            self._damaged |= rows
+            log.error("%s", error)
+
+    async def _answered(self, ask: Ask) -> Answer:
         if self._handles:
             from busway.runtime.journal_worker import perform
 

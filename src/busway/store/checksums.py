@@ -26,6 +26,7 @@ ABSENT: Final = -1
 
 _CONTENT = struct.Struct("<10q").pack
 _STANDING = struct.Struct("<5q").pack
+_MOMENT = struct.Struct("<5q").pack
 _DAMAGED_VALUES = (TypeError, ValueError, OverflowError, struct.error)
 """What a value of another type, or out of its range, leads to."""
 
@@ -81,6 +82,15 @@ def _of_texts(start: int, *texts: str | None) -> int:
         data = b"-" if text is None else b"+" + text.encode()
         start = crc32(data, crc32(len(data).to_bytes(4, "little"), start))
     return start
+
+
+def of_journal_row(moment: Sequence[int], lock_token: bytes | None, rest: object) -> int:
+    """`moment` is what every row has: id, time, event, number, delivery count. `rest` is None, or
+    the other values in the order of the columns, texts as bytes."""
+    checksum = crc32(_MOMENT(*moment))
+    if lock_token is not None:
+        checksum = crc32(lock_token, checksum)
+    return checksum if rest is None else crc32(repr(rest).encode(), checksum)
 
 
 def of_body(body_id: int, bare: bytes) -> int:

@@ -220,6 +220,20 @@ class JournalSize(NamedTuple):
     bytes: int
 
 
+class JournalDamaged(Exception):  # noqa: N818
+    """The row at an offset is not what was written. Its arguments are its own, so that it can go
+    from one process to another."""
+
+    def __init__(self, offset: int, next_offset: int) -> None:
+        super().__init__(offset, next_offset)
+        self.offset = offset
+        self.next_offset = next_offset
+        """Where reading can go on: the rows before it are damaged, too."""
+
+    def __str__(self) -> str:
+        return f"the journal's rows from offset {self.offset} to {self.next_offset - 1} are damaged"
+
+
 class JournalHandle(Protocol):
     """A read-only way to the journals of a store. Each call is one short transaction (D-11).
 
@@ -240,7 +254,8 @@ class JournalHandle(Protocol):
         size: int = 4 * 1024 * 1024,
     ) -> JournalPage:
         """Rows of offsets from `first` up to `stop`, ascending, without a gap between them; none if
-        `first` is forgotten already.
+        `first` is forgotten already. They end in front of a damaged one; raises `JournalDamaged` if
+        that is the first.
 
         At most `rows`, and no more once `size` bytes are reached, but always one if there is one.
         Bodies are read, and counted, only if `bare` is among the fields.

@@ -80,6 +80,8 @@ def _upgrade(connection: sqlite3.Connection, older: int) -> None:
             connection.execute(statement)
         if older == schema.FIRST_CHECKED_FORMAT - 1:
             damage.give_checksums(connection)
+        if older == schema.JOURNAL_CHECKED_FORMAT - 1:
+            journal.give_checksums(connection)
         connection.execute(schema.SET_FORMAT, (older + 1,))
         connection.execute("COMMIT")
     except BaseException:
@@ -280,7 +282,7 @@ class SqliteStore:
         self._purging = {row[0] for row in rows if row[5]}
         transfers = damage.sound_marks(connection, schema.READ_TRANSFERS, "forwarding")
         transactions = damage.sound_marks(connection, schema.READ_TRANSACTIONS, "a transaction")
-        heads, holds = journal.load(connection)
+        heads, holds = journal.load(connection, str(self.path))
         (quarantined,) = connection.execute(damage.COUNT_QUARANTINE).fetchone()
         return Opened(
             store_id,

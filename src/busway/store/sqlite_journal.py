@@ -6,18 +6,23 @@ owner's connection and what runs in a reader's share the reads below.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from busway.store import checksums
 from busway.store import sqlite_schema as schema
-from busway.store.base import Batch, CommitRefused
+from busway.store.ailments import Ailment
+from busway.store.base import Batch, CommitRefused, StoreUnavailable
 from busway.store.journal import (
     BARE,
     JOURNAL_ROW_BYTES,
     TRIM_ROWS,
     JournalContent,
+    JournalDamaged,
     JournalHead,
     JournalHold,
     JournalPage,
@@ -25,55 +30,67 @@ from busway.store.journal import (
     JournalSize,
 )
 
+log = logging.getLogger("busway.store")
+
 KIND_SHIFT: Final = 8
 EVENT_MASK: Final = (1 << KIND_SHIFT) - 1
 """One integer for an event and for the sub-queue that it is about."""
 
 # Binding None is dear: see `sqlite_schema`. Most rows are of the first kind.
 INSERT_MOMENT: Final = (
-    "INSERT INTO journal (id, time_ms, event, number, delivery_count, lock_token)"
-    " VALUES (?, ?, ?, ?, ?, nullif(?, 0))"
+    "INSERT INTO journal (id, time_ms, event, number, delivery_count, lock_token, checksum)"
+    " VALUES (?, ?, ?, ?, ?, nullif(?, 0), ?)"
 )
 INSERT_REASONED: Final = (
     "INSERT INTO journal (id, time_ms, event, number, delivery_count, lock_token, related_number,"
-    " reason, description)"
-    " VALUES (?, ?, ?, ?, ?, nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0))"
+    " reason, description, checksum)"
+    " VALUES (?, ?, ?, ?, ?, nullif(?, 0), nullif(?, 0), nullif(?, 0), nullif(?, 0), ?)"
 )
 INSERT_CARRYING: Final = (
     "INSERT INTO journal VALUES (?, ?, ?, ?, ?, nullif(?, 0), nullif(?, 0), nullif(?, 0),"
     " nullif(?, 0), ?, ?, ?, nullif(?, -1), ?, nullif(?, 0), ?, nullif(?, -1), ?, nullif(?, 0),"
-    " nullif(?, 0), nullif(?, 0), nullif(?, 0))"
+    " nullif(?, 0), nullif(?, 0), nullif(?, 0), ?)"
 )
 ADD_COPIES: Final = "UPDATE copies SET count = count + ? WHERE body_id = ?"
 RELEASE_BODY: Final = "UPDATE copies SET count = count - 1 WHERE body_id = ?"
 SET_HEAD: Final = (
-    "INSERT INTO journal_heads VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (slot) DO UPDATE SET"
+    "INSERT INTO journal_heads VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (slot) DO UPDATE SET"
     " earliest = excluded.earliest, next_offset = excluded.next_offset, bytes = excluded.bytes,"
-    " earliest_ms = excluded.earliest_ms, last_ms = excluded.last_ms"
+    " earliest_ms = excluded.earliest_ms, last_ms = excluded.last_ms, checksum = excluded.checksum"
 )
 SET_HOLD: Final = (
-    "INSERT INTO journal_holds VALUES (?, ?, ?, ?) ON CONFLICT (slot, name) DO UPDATE SET"
-    " next_offset = excluded.next_offset, until_ms = excluded.until_ms"
+    "INSERT INTO journal_holds VALUES (?, ?, ?, ?, ?) ON CONFLICT (slot, name) DO UPDATE SET"
+    " next_offset = excluded.next_offset, until_ms = excluded.until_ms,"
+    " checksum = excluded.checksum"
 )
 END_HOLD: Final = "DELETE FROM journal_holds WHERE slot = ? AND name = ?"
-READ_OLDEST: Final = "SELECT id, body_id FROM journal WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+_CHECKED: Final = (
+    "id, time_ms, event, number, delivery_count, lock_token, related_number,"
+    " CAST(reason AS BLOB), CAST(description AS BLOB), body_id, size, header, ttl_ms,"
+    " annotation_items, CAST(session_id AS BLOB), enqueued_ms, expires_ms, enqueued_number,"
+    " CAST(dead_letter_source AS BLOB), CAST(destination AS BLOB), changes, annotations, checksum"
+)
+# Texts are read as bytes: the driver gives up a whole page for one that is not UTF-8 any more.
+READ_CHECKED: Final = f"SELECT {_CHECKED} FROM journal WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+READ_IS_CHECKED: Final = "SELECT journal_checked, all_checked FROM store"
 DELETE_OLDEST: Final = "DELETE FROM journal WHERE id >= ? AND id <= ?"
 DELETE_HEAD: Final = "DELETE FROM journal_heads WHERE slot = ?"
 DELETE_HOLDS: Final = "DELETE FROM journal_holds WHERE slot = ?"
 
-READ_HEADS: Final = (
-    "SELECT slot, earliest, next_offset, bytes, earliest_ms, last_ms FROM journal_heads"
-    " ORDER BY slot"
+_HEADS: Final = (
+    "SELECT slot, earliest, next_offset, bytes, earliest_ms, last_ms, checksum FROM journal_heads"
 )
-READ_HEAD: Final = (
-    "SELECT earliest, next_offset, bytes, earliest_ms, last_ms FROM journal_heads WHERE slot = ?"
+READ_HEADS: Final = f"{_HEADS} ORDER BY slot"
+READ_HEAD: Final = f"{_HEADS} WHERE slot = ?"
+READ_EXTENT: Final = (
+    f"SELECT min(id), max(id), sum({JOURNAL_ROW_BYTES} + ifnull(size, 0)), min(time_ms),"
+    " max(time_ms) FROM journal WHERE id >= ? AND id < ?"
 )
 READ_ALL_HOLDS: Final = "SELECT * FROM journal_holds ORDER BY slot, name"
 READ_HOLDS: Final = "SELECT * FROM journal_holds WHERE slot = ? ORDER BY name"
 READ_SLOT: Final = (
     "SELECT slot FROM sub_queues WHERE incarnation = ? AND partition = ? AND kind = ?"
 )
-READ_TIME: Final = "SELECT time_ms FROM journal WHERE id = ?"
 READ_SIZES: Final = (
     f"SELECT id, time_ms, {JOURNAL_ROW_BYTES} + ifnull(size, 0) FROM journal"
     " WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?"
@@ -94,7 +111,9 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
         _count_copies(connection, batch)
     if batch.journal_heads:
         heads = [
-            (slot, head.earliest, head.next_offset, head.bytes, head.earliest_ms, head.last_ms)
+            sealed(
+                slot, head.earliest, head.next_offset, head.bytes, head.earliest_ms, head.last_ms
+            )
             for slot, head in batch.journal_heads.items()
         ]
         connection.executemany(SET_HEAD, heads)
@@ -102,7 +121,12 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
         if offset is None:
             connection.execute(END_HOLD, (slot, name))
         else:
-            connection.execute(SET_HOLD, (slot, name, offset, until_ms))
+            connection.execute(SET_HOLD, sealed(slot, name, offset, until_ms))
+
+
+def sealed(*values: Any) -> tuple[Any, ...]:
+    """A row of heads or holds with its checksum."""
+    return (*values, checksums.of_values(*values))
 
 
 def _insert(connection: sqlite3.Connection, records: list[JournalRecord]) -> None:
@@ -121,7 +145,7 @@ def _insert(connection: sqlite3.Connection, records: list[JournalRecord]) -> Non
         content = record.content
         told = record.reason is not None or record.description is not None
         if content is None and not told and not record.related_number:
-            moments.append(row)
+            moments.append((*row, _checksum_of(row, record, None)))
             continue
         row = (
             *row,
@@ -129,10 +153,11 @@ def _insert(connection: sqlite3.Connection, records: list[JournalRecord]) -> Non
             schema.present_text(record.reason),
             schema.present_text(record.description),
         )
+        checksum = _checksum_of(row, record, content or NO_CONTENT)
         if content is None:
-            reasoned.append(row)
+            reasoned.append((*row, checksum))
         else:
-            carrying.append(row + _row_of(content))
+            carrying.append((*row, *_row_of(content), checksum))
     for statement, rows in (
         (INSERT_CARRYING, carrying),
         (INSERT_MOMENT, moments),
@@ -140,6 +165,40 @@ def _insert(connection: sqlite3.Connection, records: list[JournalRecord]) -> Non
     ):
         if rows:
             connection.executemany(statement, rows)
+
+
+NO_CONTENT: Final = JournalContent(*(None,) * len(JournalContent._fields))  # type: ignore[arg-type]
+
+
+def _checksum_of(
+    row: tuple[schema.Bound, ...], record: JournalRecord, content: JournalContent | None
+) -> int:
+    """As `_is_sound` finds it: texts as bytes, and None for what is NULL in the table."""
+    rest = None
+    if content is not None:
+        rest = (
+            record.related_number or None,
+            _bytes_of(record.reason),
+            _bytes_of(record.description),
+            content.body_id,
+            content.size,
+            content.header,
+            content.ttl_ms,
+            content.annotation_items,
+            _bytes_of(content.session_id),
+            content.enqueued_ms,
+            content.expires_ms,
+            content.enqueued_number,
+            _bytes_of(content.dead_letter_source),
+            _bytes_of(content.destination),
+            content.changes,
+            content.annotations or None,
+        )
+    return checksums.of_journal_row(row[:5], record.lock_token or None, rest)  # type: ignore[arg-type]
+
+
+def _bytes_of(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
 
 
 def _row_of(content: JournalContent) -> tuple[schema.Bound, ...]:
@@ -190,9 +249,10 @@ def purge(connection: sqlite3.Connection, slot: int, rows: int) -> int:
 
 
 def _forget(connection: sqlite3.Connection, first: int, stop: int, rows: int) -> int:
-    found = connection.execute(READ_OLDEST, (first, stop, rows)).fetchall()
+    found = connection.execute(READ_CHECKED, (first, stop, rows)).fetchall()
     if found:
-        bodies = [(body_id,) for _, body_id in found if body_id is not None]
+        # A damaged row may name a body that is another's: better one body too many than too few.
+        bodies = [(row[9],) for row in found if row[9] is not None and is_sound(row, row[0], False)]
         connection.executemany(RELEASE_BODY, bodies)
         connection.execute(DELETE_OLDEST, (first, found[-1][0]))
     return len(found)
@@ -202,19 +262,122 @@ def _forget(connection: sqlite3.Connection, first: int, stop: int, rows: int) ->
 
 
 def load(
-    connection: sqlite3.Connection,
+    connection: sqlite3.Connection, store: str
 ) -> tuple[list[tuple[int, JournalHead]], list[JournalHold]]:
-    heads = [(slot, JournalHead(*head)) for slot, *head in connection.execute(READ_HEADS)]
-    return heads, [JournalHold(*row) for row in connection.execute(READ_ALL_HOLDS)]
+    """For the owner, who may write: damaged heads are made from the rows, damaged holds go."""
+    for row in connection.execute(READ_HEADS).fetchall():
+        if not agrees(row):
+            log.error("store %s: the head of journal %s is damaged, and made anew", store, row[0])
+            connection.execute(SET_HEAD, sealed(row[0], *_extent(connection, row)))
+    for row in connection.execute(READ_ALL_HOLDS).fetchall():
+        if not agrees(row):
+            log.error(
+                "store %s: what a reader of journal %s asked to keep is damaged, and dropped. Its"
+                " next position makes it anew.",
+                store,
+                row[0],
+            )
+            connection.execute(END_HOLD, row[:2])
+    heads = [(slot, JournalHead(*head)) for slot, *head, _ in connection.execute(READ_HEADS)]
+    return heads, [JournalHold(*row[:-1]) for row in connection.execute(READ_ALL_HOLDS)]
+
+
+def _extent(connection: sqlite3.Connection, head: Sequence[Any]) -> tuple[int, ...]:
+    """What a head says, from the rows. They are committed together, so the last row tells the next
+    offset; where no row is left, only the head itself can."""
+    slot, _, said, *_ = head
+    first, last, size, earliest_ms, last_ms = connection.execute(
+        READ_EXTENT, (schema.place_of(slot, 0), schema.place_of(slot + 1, 0))
+    ).fetchone()
+    if first is None:
+        next_offset = said if isinstance(said, int) and said >= 0 else 0
+        return next_offset, next_offset, 0, 0, 0
+    earliest = first & schema.ROW_COUNTER_MASK
+    return earliest, (last & schema.ROW_COUNTER_MASK) + 1, size, earliest_ms, last_ms
+
+
+def agrees(row: Sequence[Any]) -> bool:
+    """Of heads and holds."""
+    *values, checksum = row
+    return bool(checksum == checksums.of_values(*values))
+
+
+def give_checksums(connection: sqlite3.Connection) -> None:
+    """To the heads and holds of an older file; its rows get none."""
+    for row in connection.execute(READ_HEADS).fetchall():
+        connection.execute(SET_HEAD, sealed(*row[:-1]))
+    for row in connection.execute(READ_ALL_HOLDS).fetchall():
+        connection.execute(SET_HOLD, sealed(*row[:-1]))
 
 
 def read_head(connection: sqlite3.Connection, slot: int) -> JournalHead | None:
     found = connection.execute(READ_HEAD, (slot,)).fetchone()
-    return None if found is None else JournalHead(*found)
+    if found is None:
+        return None
+    if not agrees(found):
+        raise StoreUnavailable(
+            f"the head of journal {slot} is damaged; it is made anew when the store is opened next",
+            Ailment.MALFORMED,
+        )
+    return JournalHead(*found[1:-1])
 
 
 def read_holds(connection: sqlite3.Connection, slot: int) -> list[JournalHold]:
-    return [JournalHold(*row) for row in connection.execute(READ_HOLDS, (slot,))]
+    rows = connection.execute(READ_HOLDS, (slot,)).fetchall()
+    return [JournalHold(*row[:-1]) for row in rows if agrees(row)]
+
+
+# --- checking ------------------------------------------------------------------------------------
+
+_FIRST_OF_REST: Final = 6
+_NO_REST: Final = (None,) * 16
+
+
+def is_sound(row: Sequence[Any], id_: int, journal_checked: bool) -> bool:
+    """Of a row of `READ_CHECKED` that must have this id. Rows of older versions have no checksum,
+    and are taken as they are."""
+    checksum = row[-1]
+    if row[0] != id_ or (checksum is None and journal_checked):
+        return False
+    if checksum is None:
+        return True
+    rest: object = tuple(row[_FIRST_OF_REST:-1])
+    if rest == _NO_REST:
+        rest = None
+    return checksums.agrees(checksum, checksums.of_journal_row, row[:5], row[5], rest)
+
+
+class CheckedRow(NamedTuple):
+    offset: int
+    is_sound: bool
+
+
+def checked_rows(connection: sqlite3.Connection, slot: int) -> Iterator[CheckedRow]:
+    """Every row of a journal."""
+    (journal_checked, _) = connection.execute(READ_IS_CHECKED).fetchone()
+    span = (schema.place_of(slot, 0), schema.place_of(slot + 1, 0), -1)
+    for row in connection.execute(READ_CHECKED, span):
+        sound = is_sound(row, row[0], bool(journal_checked))
+        yield CheckedRow(row[0] & schema.ROW_COUNTER_MASK, sound)
+
+
+def _sound_rows(connection: sqlite3.Connection, slot: int, first: int, stop: int) -> int:
+    """How many rows from `first` on are what was written. Raises `JournalDamaged` where that is
+    none, with the offset at which the next sound one may be."""
+    (journal_checked, _) = connection.execute(READ_IS_CHECKED).fetchone()
+    place = schema.place_of(slot, first)
+    rows = connection.execute(READ_CHECKED, (place, place + stop - first, stop - first)).fetchall()
+    checked = bool(journal_checked)
+    if not rows or rows[0][0] != place:
+        return 0  # it is forgotten, or not there yet
+    for index, row in enumerate(rows):
+        if is_sound(row, place + index, checked):
+            continue
+        if index:
+            return index
+        sound = (row[0] - place for row in rows[1:] if is_sound(row, row[0], checked))
+        raise JournalDamaged(first, first + next(sound, stop - first))
+    return len(rows)
 
 
 def read_sizes(
@@ -240,6 +403,9 @@ def read_page(
     leave most fields empty, and to look costs a quarter of what it costs to hand out nothing."""
     if first >= stop:
         return JournalPage()
+    stop = first + _sound_rows(connection, slot, first, stop)
+    if first == stop:
+        return JournalPage()
     span = (schema.place_of(slot, first), schema.place_of(slot, stop))
     least, *counts = connection.execute(_look_statement(fields), span).fetchone()
     if least != span[0]:
@@ -252,8 +418,29 @@ def read_page(
         found = cursor.fetchall() if cannot_reach else _within(cursor, size)
     finally:
         cursor.close()  # ends the read: an open one keeps the log from being reused
+    if BARE in there:
+        found = _with_sound_bodies(connection, found, there.index(BARE), first)
     columns = dict(zip(there, zip(*found, strict=True), strict=False))
     return JournalPage(slot, first, len(found), {field: columns.get(field) for field in fields})
+
+
+def _with_sound_bodies(
+    connection: sqlite3.Connection, found: list[tuple[Any, ...]], bare: int, first: int
+) -> list[tuple[Any, ...]]:
+    """The rows in front of the first whose body is not what was written."""
+    (_, all_checked) = connection.execute(READ_IS_CHECKED).fetchone()
+    for index, row in enumerate(found):
+        body_id, checksum = row[-3], row[-2]
+        if body_id is None:
+            continue
+        if row[bare] is None or not (
+            (checksum is None and not all_checked)
+            or checksums.agrees(checksum, checksums.of_body, body_id, row[bare])
+        ):
+            if index:
+                return found[:index]
+            raise JournalDamaged(first, first + 1)
+    return found
 
 
 def _within(cursor: sqlite3.Cursor, size: int) -> list[tuple[Any, ...]]:
@@ -300,7 +487,8 @@ def _read_statement(fields: tuple[str, ...]) -> str:
     # A join keeps its place in the bodies, which mostly follow one another; a subquery in the list
     # of columns would look for each of them from the root.
     row_bytes = _ROW_BYTES if BARE in fields else str(JOURNAL_ROW_BYTES)
-    columns = ", ".join([*map(_expression, fields), row_bytes])
+    bodies = ["journal.body_id", "bodies.checksum"] if BARE in fields else []
+    columns = ", ".join([*map(_expression, fields), *bodies, row_bytes])
     join = "LEFT JOIN bodies ON bodies.id = journal.body_id" if BARE in fields else ""
     return f"SELECT {columns} FROM journal {join} {_RANGE} ORDER BY journal.id"
 
@@ -313,9 +501,25 @@ def offset_at(connection: sqlite3.Connection, slot: int, time_ms: int) -> int:
     low, high = head.earliest, head.next_offset
     while low < high:
         middle = (low + high) // 2
-        row = connection.execute(READ_TIME, (schema.place_of(slot, middle),)).fetchone()
-        if row[0] < time_ms:
-            low = middle + 1
-        else:
+        there, found_ms = _time_from(connection, slot, middle, high)
+        if found_ms is None or found_ms >= time_ms:
             high = middle
+        else:
+            low = there + 1
     return low
+
+
+def _time_from(
+    connection: sqlite3.Connection, slot: int, first: int, stop: int
+) -> tuple[int, int | None]:
+    """The first sound row of a range and its time; None if the range has none."""
+    (journal_checked, _) = connection.execute(READ_IS_CHECKED).fetchone()
+    span = (schema.place_of(slot, first), schema.place_of(slot, stop), stop - first)
+    cursor = connection.execute(READ_CHECKED, span)
+    try:
+        for row in cursor:
+            if is_sound(row, row[0], bool(journal_checked)):
+                return row[0] & schema.ROW_COUNTER_MASK, row[1]
+    finally:
+        cursor.close()
+    return first, None

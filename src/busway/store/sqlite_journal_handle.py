@@ -20,6 +20,7 @@ from busway.store.base import READ_BYTES_MAX, READ_ROWS_MAX, StoreUnavailable, S
 from busway.store.journal import (
     FIELDS,
     TRIM_ROWS,
+    JournalDamaged,
     JournalHead,
     JournalHold,
     JournalPage,
@@ -91,6 +92,9 @@ class SqliteJournalHandle:
             raise StoreUnavailable(
                 f"the journals of store {self._path} cannot be read: {text}", ailment_of(error)
             ) from error
+        except JournalDamaged:
+            connection.execute("ROLLBACK")
+            raise
         except BaseException:
             self.close()
             raise

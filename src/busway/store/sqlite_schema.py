@@ -20,9 +20,10 @@ from busway.store.checksums import LOW_MASK, of_message
 APPLICATION_ID: Final = 0x42757377
 """'Busw': tells a file of ours from any other SQLite database."""
 
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 FIRST_CHECKED_FORMAT: Final = 5
-"""Since then rows have checksums."""
+"""Since then rows have checksums, but for those of journals."""
+JOURNAL_CHECKED_FORMAT: Final = 6
 
 COUNTER_BITS: Final = 44
 SLOT_BITS: Final = 19
@@ -136,12 +137,19 @@ CREATE TABLE quarantine (
     raw BLOB
 );
 """
+JOURNAL_CHECKSUMS: Final = """
+ALTER TABLE journal ADD COLUMN checksum INTEGER;
+ALTER TABLE journal_heads ADD COLUMN checksum INTEGER;
+ALTER TABLE journal_holds ADD COLUMN checksum INTEGER;
+ALTER TABLE store ADD COLUMN journal_checked INTEGER NOT NULL DEFAULT 0;
+"""
 # `quarantine` has what was found damaged, for the operator: what can be told of where it belongs,
 # and the row as JSON, its bytes as hexadecimal digits.
 UPGRADES: Final = {
     2: JOURNAL_TABLES + ORDERS_OF_TRANSACTIONS,
     3: NAMES_OF_SESSIONS,
     4: CHECKSUMS + DAMAGE_TABLES,
+    5: JOURNAL_CHECKSUMS,
 }
 """By format: what makes the next one of it."""
 OLDEST_FORMAT: Final = min(UPGRADES)
@@ -242,6 +250,7 @@ CREATE INDEX transactions_over ON transactions (until_ms) WHERE orders IS NULL;
 {JOURNAL_TABLES}
 {CHECKSUMS}
 {DAMAGE_TABLES}
+{JOURNAL_CHECKSUMS}
 COMMIT;
 """
 # What indexes look at comes first in a row, and what is large last: SQLite finds a column by
@@ -254,7 +263,7 @@ COMMIT;
 
 # --- the row of the store ------------------------------------------------------------------------
 
-INSERT_STORE: Final = f"INSERT INTO store VALUES (1, {FORMAT_VERSION}, ?, 0, '', 0, 0, 1)"
+INSERT_STORE: Final = f"INSERT INTO store VALUES (1, {FORMAT_VERSION}, ?, 0, '', 0, 0, 1, 1)"
 RAISE_EPOCH: Final = "UPDATE store SET epoch = epoch + 1, owner = ?"
 READ_STORE: Final = "SELECT store_id, epoch, commit_number, time_ms, all_checked FROM store"
 """The last says that no row is from before there were checksums."""

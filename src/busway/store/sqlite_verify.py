@@ -11,10 +11,12 @@ from typing import Any, Final
 from busway.model.message import Message, MessageState
 from busway.store import checksums, sqlite_guard
 from busway.store import sqlite_damage as damage
+from busway.store import sqlite_journal as journal
 from busway.store import sqlite_schema as schema
 from busway.store.base import Counters, StoreUnavailable, SubQueueKey, SubQueueKind, SubQueueRecord
 from busway.store.sqlite_marks import of_session_state
 
+OFFSETS_SHOWN: Final = 5
 READ_ALL: Final = f"SELECT {schema.MESSAGE_COLUMNS} FROM messages NOT INDEXED ORDER BY id"
 
 
@@ -134,11 +136,40 @@ def _others(connection: sqlite3.Connection) -> Iterator[str]:
         )
         if count:
             yield f"{count} rows of {table} are damaged"
+    yield from _journals(connection)
     for body_id, bare, checksum in connection.execute("SELECT * FROM bodies"):
         if checksum is not None and not checksums.agrees(
             checksum, checksums.of_body, body_id, bare
         ):
             yield f"the shared body {body_id} is damaged"
+
+
+def _journals(connection: sqlite3.Connection) -> Iterator[str]:
+    for row in connection.execute(journal.READ_HEADS).fetchall():
+        slot, earliest, next_offset = row[:3]
+        if not journal.agrees(row):
+            yield f"the head of the journal of slot {slot} is damaged"
+            continue
+        count, wrong = 0, []
+        for found in journal.checked_rows(connection, slot):
+            count += 1
+            if not found.is_sound:
+                wrong.append(found.offset)
+        if wrong:
+            shown = ", ".join(map(str, wrong[:OFFSETS_SHOWN]))
+            yield (
+                f"{len(wrong)} rows of the journal of slot {slot} are damaged (offsets {shown}"
+                f"{', ...' if len(wrong) > OFFSETS_SHOWN else ''})"
+            )
+        if count != next_offset - earliest:
+            yield (
+                f"the journal of slot {slot} has {count} rows, and its head says"
+                f" {next_offset - earliest}"
+            )
+    holds = connection.execute(journal.READ_ALL_HOLDS).fetchall()
+    count = sum(not journal.agrees(row) for row in holds)
+    if count:
+        yield f"{count} holds of journals are damaged"
 
 
 def _count(counters: Counters, message: Message) -> None:

@@ -54,7 +54,7 @@ READ_OPTIONS = (
     Option("maxTriggerDelay", "but no longer than this (10s, 5m)", "5m"),
     Option("tasks", "how many tasks read a batch", "as many as this machine has cores"),
     Option("consumer", "a name: the broker keeps what this reader has still to read"),
-    Option("failOnDataLoss", "whether to fail when the journal has passed this reader by", "true"),
+    Option("failOnDataLoss", "whether to fail when events are forgotten or damaged", "true"),
 )  # fmt: skip
 WRITE_OPTIONS = (
     *READ_OPTIONS[0:1],

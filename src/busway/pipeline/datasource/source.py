@@ -52,7 +52,7 @@ from busway.pipeline.datasource.options import (
 )
 from busway.pipeline.datasource.schema import arrow_schema, spark_schema
 from busway.pipeline.datasource.sink import BatchWriter, StreamWriter, prepare
-from busway.pipeline.wire.journal import EpochError, GapError, Heads, Journal
+from busway.pipeline.wire.journal import DamagedError, EpochError, GapError, Heads, Journal
 from busway.pipeline.wire.offsets import Offset, Span, grouped, spans
 from busway.remote.connection import Pass
 
@@ -159,6 +159,14 @@ def _present(
             if gap.earliest >= span.end:
                 return
             span = Span(span.partition, gap.earliest, span.end)
+        except DamagedError as damaged:
+            if work.fail_on_data_loss:
+                raise
+            # All in front of it was handed out already.
+            log.warning("%s", damaged)
+            if damaged.following >= span.end:
+                return
+            span = Span(span.partition, damaged.following, span.end)
         else:
             return
 

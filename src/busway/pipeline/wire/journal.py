@@ -55,6 +55,21 @@ class GapError(JournalError):
         self.earliest = earliest
 
 
+class DamagedError(JournalError):
+    """What was asked for is damaged on the broker's disk."""
+
+    def __init__(self, entity: str, partition: int, asked: int, following: int) -> None:
+        super().__init__(
+            f"{following - asked} events in the journal of '{entity}', offsets {asked} to "
+            f"{following - 1} of partition {partition}, are damaged on the broker's disk, and are "
+            "not handed out. To go on without them set failOnDataLoss=false, or put back a backup "
+            "of the broker's data; 'busway verify' says what is damaged."
+        )
+        self.partition = partition
+        self.asked = asked
+        self.following = following
+
+
 class NotFoundError(JournalError):
     """There is no such entity."""
 
@@ -271,6 +286,8 @@ class Journal:
         match told:
             case {"error": "gap", "partition": partition, "asked": asked, "earliest": earliest}:
                 return GapError(self.entity, partition, asked, earliest)
+            case {"error": "damaged", "partition": partition, "asked": asked, "next": following}:
+                return DamagedError(self.entity, partition, asked, following)
             case {"error": "epoch", "asked": asked, "epoch": epoch}:
                 return EpochError(self.entity, asked, epoch)
             case {"error": "not-found"}:
