@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busway.model.journal import JournalEvent
-from busway.store import sqlite_schema as schema
+from busway.store import sqlite_formats as formats
 from busway.store.base import (
     PURGE_ROWS,
     CommitRefused,
@@ -461,7 +461,7 @@ class TestSqlite:
         assert offsets(again.store.journal_handle()) == [0, 1, 2]
         assert again.numbers() == [number(1)]
         (found,) = sqlite3.connect(path).execute("SELECT format FROM store").fetchone()
-        assert found == schema.FORMAT_VERSION
+        assert found == formats.FORMAT_VERSION
 
     def test_an_upgrade_that_fails_leaves_the_file_as_it_was(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"

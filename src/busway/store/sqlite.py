@@ -26,6 +26,7 @@ from urllib.parse import quote
 from busway.model.message import Message, MessageState
 from busway.store import sqlite_damage as damage
 from busway.store import sqlite_errors as errors
+from busway.store import sqlite_formats as formats
 from busway.store import sqlite_guard as guard
 from busway.store import sqlite_journal as journal
 from busway.store import sqlite_reads as reads
@@ -76,11 +77,11 @@ def _upgrade(connection: sqlite3.Connection, older: int) -> None:
     """Make the next format of a file, whole or not at all."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statement in schema.UPGRADES[older].split(";"):
+        for statement in formats.UPGRADES[older].split(";"):
             connection.execute(statement)
-        if older == schema.FIRST_CHECKED_FORMAT - 1:
+        if older == formats.FIRST_CHECKED_FORMAT - 1:
             damage.give_checksums(connection)
-        if older == schema.JOURNAL_CHECKED_FORMAT - 1:
+        if older == formats.JOURNAL_CHECKED_FORMAT - 1:
             journal.give_checksums(connection)
         connection.execute(schema.SET_FORMAT, (older + 1,))
         connection.execute("COMMIT")
@@ -226,16 +227,16 @@ class SqliteStore:
         )
         self._connection = connection  # from here on `_give_up` closes it
         (found,) = connection.execute("SELECT format FROM store").fetchone()
-        if not schema.OLDEST_FORMAT <= found <= schema.FORMAT_VERSION:
+        if not formats.OLDEST_FORMAT <= found <= formats.FORMAT_VERSION:
             raise StoreUnavailable(
                 f"store {self.path} has format {found}, and this version of Busway reads formats"
-                f" {schema.OLDEST_FORMAT} to {schema.FORMAT_VERSION} only. Nothing was changed:"
+                f" {formats.OLDEST_FORMAT} to {formats.FORMAT_VERSION} only. Nothing was changed:"
                 " open it with the version that made it, or start with another data folder.",
                 Ailment.NEWER,
             )
         for setting in schema.SETTINGS:
             connection.execute(setting).fetchall()
-        for older in range(found, schema.FORMAT_VERSION):
+        for older in range(found, formats.FORMAT_VERSION):
             _upgrade(connection, older)
         return connection
 

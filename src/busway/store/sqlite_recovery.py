@@ -15,6 +15,7 @@ from typing import Any
 
 from busway.store import checksums, sqlite_guard
 from busway.store import sqlite_damage as damage
+from busway.store import sqlite_formats as formats
 from busway.store import sqlite_schema as schema
 from busway.store.base import Counters, StoreUnavailable, SubQueueKind
 from busway.store.commit_mark import CommitMark
@@ -86,7 +87,7 @@ def accept_loss(path: Path) -> int:
             connection.execute(setting).fetchall()
         connection.execute("BEGIN IMMEDIATE")
         (format_,) = connection.execute("SELECT format FROM store").fetchone()
-        has_checksums = format_ >= schema.FIRST_CHECKED_FORMAT
+        has_checksums = format_ >= formats.FIRST_CHECKED_FORMAT
         if has_checksums:
             _drop_damaged_marks(connection)
         if found.lost_commits or cuts_log:

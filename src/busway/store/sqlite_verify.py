@@ -11,6 +11,7 @@ from typing import Any, Final
 from busway.model.message import Message, MessageState
 from busway.store import checksums, sqlite_guard
 from busway.store import sqlite_damage as damage
+from busway.store import sqlite_formats as formats
 from busway.store import sqlite_journal as journal
 from busway.store import sqlite_schema as schema
 from busway.store.base import Counters, StoreUnavailable, SubQueueKey, SubQueueKind, SubQueueRecord
@@ -61,7 +62,7 @@ def _look_through(connection: sqlite3.Connection, report: StoreReport) -> None:
     structure = damage.structure_findings(connection, thorough=True)
     report.problems += [f"{name}: {text}" for text in structure]
     (format_,) = connection.execute("SELECT format FROM store").fetchone()
-    if format_ < schema.FORMAT_VERSION:
+    if format_ < formats.FORMAT_VERSION:
         report.problems.append(
             f"{name} has format {format_}, without checksums: start the broker once to upgrade it"
         )
