@@ -165,7 +165,8 @@ def install_go() -> list[list[str]]:
 def install_dotnet() -> list[list[str]]:
     requirements = str(HERE / "dotnet" / "requirements.txt")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    return [[*pip, "-r", requirements], [sys.executable, "install.py"]]
+    fetch = [[sys.executable, script] for script in ("install.py", "csharp.py")]
+    return [[*pip, "-r", requirements], *fetch]
 
 
 def dotnet_suite(mode: str) -> Suite:

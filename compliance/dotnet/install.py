@@ -93,13 +93,18 @@ def _needed() -> str:
 # --- from npm ------------------------------------------------------------------------------------
 
 
-def _from_npm(work: Path, made: Path) -> None:
+def fetch_by_npm(pins: Path, work: Path) -> None:
+    """What a folder's lock file pins, into `node_modules` of a new folder."""
     work.mkdir()
     for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / name, work)
+        shutil.copy(pins / name, work)
     quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     soon = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
     _run(["npm", "ci", *quiet, *soon], work)
+
+
+def _from_npm(work: Path, made: Path) -> None:
+    fetch_by_npm(HERE, work)
     (program,) = work.glob("node_modules/@azure/*/dist")
     try:
         _arrange(program, made)

@@ -1,5 +1,5 @@
 // Partitioned queues and topics from C#: the examples of Microsoft's article on partitioned entities, with
-// today's library. compliance/dotnet/test_article.py does the same, step by step, from Python.
+// today's library. compliance/dotnet/test_article.py does the same, step by step, from Python; test_csharp.py compiles and runs this.
 //
 //     busway serve                                       # prints a connection string
 //     dotnet run --project examples/dotnet "Endpoint=sb://localhost:5672;..."
