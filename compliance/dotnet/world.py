@@ -197,13 +197,16 @@ class World:
     def delete_later(self, queue: str) -> None:
         self._made.append(lambda: self.administration.DeleteQueueAsync(queue))
 
+    def delete_topic_later(self, topic: str) -> None:
+        self._made.append(lambda: self.administration.DeleteTopicAsync(topic))
+
     def topic(self, *subscriptions: str, **options: Any) -> str:
         name = self.new_name("topic")
         options = {"EnablePartitioning": self.partitioned} | options
         result(
             self.administration.CreateTopicAsync(with_properties(CreateTopicOptions(name), options))
         )
-        self._made.append(lambda: self.administration.DeleteTopicAsync(name))
+        self.delete_topic_later(name)
         for subscription in subscriptions:
             self.subscription(name, subscription)
         return name
