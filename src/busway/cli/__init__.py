@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from busway import __version__
-from busway.cli import backup, cert, completion, recover, serve, verify
+from busway.cli import backup, cert, completion, env, recover, serve, trust, verify
 from busway.cli.manage import (
     connections,
     dead_letters,
@@ -67,6 +67,8 @@ def commands(
 
 serve.add_to(app)
 cert.add_to(app)
+trust.add_to(app)
+env.add_to(app)
 backup.add_to(app)
 verify.add_to(app)
 recover.add_to(app)
