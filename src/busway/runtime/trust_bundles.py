@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
+import warnings
 from pathlib import Path
 
 from busway.runtime.certificates import JAVA_PASSWORD, CertificateFolder, write
@@ -46,9 +47,11 @@ def _for_java(texts: list[str]) -> bytes:
     named = []
     for number, text in enumerate(texts):
         try:
-            certificate = x509.load_pem_x509_certificate(text.encode())
+            with warnings.catch_warnings():  # some old roots are not quite as the standard wants
+                warnings.simplefilter("ignore")
+                certificate = x509.load_pem_x509_certificate(text.encode())
         except ValueError:
-            continue  # some old roots are not quite as the standard wants them
+            continue
         named.append(pkcs12.PKCS12Certificate(certificate, f"authority-{number}".encode()))
     password = serialization.BestAvailableEncryption(JAVA_PASSWORD.encode())
     return pkcs12.serialize_java_truststore(named, password)
