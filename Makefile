@@ -25,7 +25,7 @@ PEERS   ?= busway,busway-partitioned,rabbitmq4-quorum,artemis
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline dev serve test tests browser promtool lint types format bench bench-peers hostile sim fuzz chaos damage chaos-pipeline compliance lock clean
+.PHONY: help setup pipeline dev serve test tests browser promtool lint types format bench bench-peers hostile sim fuzz chaos damage chaos-pipeline wheel compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -41,11 +41,15 @@ $(BIN)/python:
 	done; echo "Busway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 2
 
 $(VENV)/.core: $(SOURCES) | $(BIN)/python
-	$(PIP) -e .
+	@echo "1 of 3: installing Busway and what it needs into $(VENV), and compiling its codec: about a minute"
+	@$(PIP) -e .
+	@echo "2 of 3: installing uvloop, a quicker event loop"
 	@$(PIP) --only-binary uvloop -e '.[fast]' \
 	  || echo "no wheel of uvloop for this machine: Busway runs on asyncio's own loop"
+	@echo "3 of 3: writing byte code"
 	@$(BIN)/python -m compileall -q src  # the first start is as fast as the next
 	@touch $@
+	@echo "set up: $$($(BIN)/busway version | tr -s ' \n' ' ')"
 
 $(VENV)/.pipeline: $(VENV)/.core
 	$(PIP) -e '.[pipeline]'
@@ -128,6 +132,14 @@ damage: $(VENV)/.dev  ## flip bytes in stores and logs, cut and remove them, and
 chaos-pipeline: $(VENV)/.dev  ## kill Spark and the broker while messages are captured (MESSAGES=200000)
 	$(BIN)/python -m tests.pipeline.chaos --messages $(MESSAGES) $(ARGS)
 	BUSWAY_CLUSTER=1 $(BIN)/python -m pytest --timeout 3600 tests/pipeline/test_cluster.py
+
+wheel: $(VENV)/.core  ## build a wheel in dist/, and try it in an environment of its own
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(BIN)/python -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "$$(ls -t dist/busway-*.whl | head -1)[fast]" azure-servicebus
+	cd build/wheel && venv/bin/python ../../tools/try_wheel.py
 
 compliance: $(VENV)/.dev  ## the SDKs for JavaScript, Java, Go and .NET, Qpid JMS, rhea, Qpid Proton, quick starts (ARGS="js java go proton dotnet jms rhea pages")
 	$(BIN)/python compliance/run.py $(ARGS)

