@@ -1,4 +1,4 @@
-"""`busway queue|topic|subscription|rule`: made, shown, changed and deleted (P-9, P-10, P-11)."""
+"""`busway queue|topic|subscription|rule`: made, shown, changed and deleted (P-9, P-10)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_all_that_can_be_said_is_there_when_it_is_shown(line: Line, kind: str) -
 
 
 def test_it_is_partitioned_unless_that_is_not_wanted(line: Line) -> None:
-    """P-11: as in the portal; the size is that of all partitions together (P-15)."""
+    """As in the portal; the size is that of all partitions together (P-15)."""
     line.said("queue", "create", "spread")
     spread = line.told("queue", "show", "spread")
     assert spread["partitioned"] is True
