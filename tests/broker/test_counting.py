@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from busway.broker.counting import COMMIT_BOUNDS_MS, CommitTimes, Movements
+from busway.broker.counting import (
+    COMMIT_BOUNDS_MS,
+    WAIT_STEPS,
+    CommitTimes,
+    Movements,
+    Waits,
+)
 from busway.model.entities import Entity
 from busway.model.errors import BusError
 from busway.store.base import SubQueueKey, SubQueueKind
@@ -222,3 +228,34 @@ def test_a_probe_of_a_store_that_hangs_does_not_come_back_until_it_does(
     orders.store.recover()
     orders.run(1_000)
     assert found == [None]
+
+
+def test_waits_of_what_was_received_are_counted_from_enqueued_on(orders: SingleQueue) -> None:
+    orders.send("a")
+    orders.run(3_000)
+    orders.settle(orders.receive_one())
+    waits = movements(orders).waits
+    assert waits is not None
+    assert 3_000 <= waits.total_ms < 4_096
+    assert waits.counts[12] == sum(waits.counts) == 1  # below 2 ** 12 ms, above half of that
+
+
+def test_what_is_discarded_has_not_waited_for_a_receiver(orders: SingleQueue) -> None:
+    orders.send("a", "b")
+    orders.run(1_000)
+    found: list[int | BusError] = []
+    orders.broker.delete_batch(orders.key(), 10, orders.now_ms(), None, found.append)
+    orders.run()
+    assert found == [2]
+    waits = movements(orders).waits
+    assert waits is not None
+    assert (sum(waits.counts), waits.total_ms) == (0, 0)
+
+
+def test_a_wait_that_no_step_holds_is_in_the_last_one() -> None:
+    waits = Waits()
+    for wait_ms in (-5, 0, 1, 2, 3, 1 << 40):
+        waits.took(wait_ms)
+    assert waits.counts[:3] == [2, 1, 2]
+    assert waits.counts[-1] == 1
+    assert len(waits.counts) == WAIT_STEPS

@@ -17,6 +17,7 @@ from busway.gateway import auth
 from busway.http.server import HttpServer
 from busway.http.services import Services
 from busway.runtime.journal_readers import JournalReaders
+from busway.runtime.reports import Reports
 from tests.gateway.world import HOST, KEY, World
 from tests.http.atom_client import ROOT
 
@@ -86,6 +87,7 @@ class HttpInProcess:
             journals=JournalReaders(
                 {name: store.journal_handle() for name, store in self.world.stores.items()}
             ),
+            reports=Reports(None, self.world.scheduler),
             amqp=no_amqp,
         )
 

@@ -18,6 +18,7 @@ from busway.http.server import HttpServer
 from busway.http.services import Services
 from busway.runtime.certificates import CertificateFolder
 from busway.runtime.journal_readers import JournalReaders
+from busway.runtime.reports import Reports
 from busway.runtime.tls import server_context
 from tests.runtime.played import HELLO, FakeClient, Port, read_to_end, until
 from tests.runtime.wire import WAIT_S
@@ -40,6 +41,7 @@ class WebPort(Port):
             gateways=lambda: (gateway,),
             stores=lambda: (),
             journals=JournalReaders({}),
+            reports=Reports(None, self.host),
             amqp=self.listener.wire_in_http,
         )
         return HttpServer(services)

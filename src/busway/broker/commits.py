@@ -199,7 +199,7 @@ class CommitWay:
         self._answered_ms = self._host.now_ms()
         self.times.took(self._answered_ms - self._in_flight_since_ms)
         self._look_at_room(outcome)
-        stage.settle_counters()
+        stage.settle_counters(self._answered_ms)
         if self.state in (WayState.HUNG, WayState.REFUSING):
             self._become(WayState.SERVING)
         self._submit_next()  # the disk works while we reveal what it has done
@@ -350,6 +350,8 @@ class CommitWay:
                 stage.tell(BusError(SERVER_BUSY))
             else:
                 done = commit_number >= number
+                if done:
+                    stage.count_movements(self._host.now_ms())
                 stage.tell(None if done else BusError(SERVER_BUSY, refused=True))
 
     def _serve(self) -> None:

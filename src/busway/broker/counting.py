@@ -11,6 +11,8 @@ from bisect import bisect_left
 from enum import Enum
 
 COMMIT_BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
+WAIT_STEPS = 22
+"""Waits are counted in steps that double: below 1 ms, 1 ms, 2 and 3 ms, ... above 17 minutes."""
 
 
 class Event(Enum):
@@ -23,6 +25,27 @@ class Event(Enum):
     ACTIVATED = "activated"
     DISCARDED = "discarded"
     DUPLICATE = "duplicates"
+
+
+class Waits:
+    """How long messages were in a sub-queue, from enqueued until received for good: what a sender
+    calls the latency of the queue. Finding the step is one operation on the number."""
+
+    __slots__ = ("counts", "total_ms")
+
+    def __init__(self) -> None:
+        self.counts = [0] * WAIT_STEPS
+        """The wait that is counted at `i` is below `2 ** i` ms, and not below half of that."""
+        self.total_ms = 0
+
+    def took(self, wait_ms: int, times: int = 1) -> None:
+        wait_ms = max(0, wait_ms)  # a clock may have been set back
+        self.counts[min(wait_ms.bit_length(), WAIT_STEPS - 1)] += times
+        self.total_ms += wait_ms * times
+
+    def add(self, other: Waits) -> None:
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.total_ms += other.total_ms
 
 
 class Movements:
@@ -38,6 +61,7 @@ class Movements:
         "locks_expired",
         "received",
         "sent",
+        "waits",
     )
 
     def __init__(self) -> None:
@@ -56,6 +80,14 @@ class Movements:
         """Cancelled, or deleted in bulk, without anybody receiving them."""
         self.duplicates = 0
         """Accepted and dropped (DUP-3)."""
+        self.waits: Waits | None = None
+        """Of those that were received; None while there are none."""
+
+    def received_after(self, wait_ms: int, times: int = 1) -> None:
+        self.received += times
+        if self.waits is None:
+            self.waits = Waits()
+        self.waits.took(wait_ms, times)
 
     def count(self, event: Event, times: int = 1) -> None:
         setattr(self, event.value, getattr(self, event.value) + times)

@@ -244,8 +244,10 @@ class Lookups:
         before_ms: int,
         session_id: str | None,
         done: Callable[[int | BusError], None],
+        state: MessageState = MessageState.ACTIVE,
     ) -> None:
-        """Delete up to `count` messages enqueued before a time, oldest first; locked ones stay."""
+        """Delete up to `count` messages of a state that were enqueued before a time, oldest first;
+        locked ones stay."""
         if not self._owner.available:
             done(BusError(SERVER_BUSY))
             return
@@ -257,7 +259,9 @@ class Lookups:
 
         def take(after: int, deleted: int) -> None:
             self._owner.read(
-                lambda store: store.read_page(slot, after, session_id=session_id, rows=rows),
+                lambda store: store.read_page(
+                    slot, after, state=state, session_id=session_id, rows=rows
+                ),
                 lambda found: taken(found, deleted),
             )
 

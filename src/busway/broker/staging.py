@@ -118,7 +118,7 @@ class Stage:
         """To be counted if the commit is done."""
         self.passing: list[SubQueue] = []
         """Of topics, once for each message that went through to the subscriptions."""
-        self.unread: list[SubQueue] = []
+        self.unread: list[tuple[SubQueue, Message]] = []
         """Of the deletes, those that are no receiver's."""
         self.records = 0
         self.bytes = 0
@@ -155,7 +155,7 @@ class Stage:
     def discard(self, sub_queue: SubQueue, message: Message, why: Event) -> None:
         """Delete what nobody has received."""
         self.delete(sub_queue, message)
-        self.unread.append(sub_queue)
+        self.unread.append((sub_queue, message))
         self.noted.append((sub_queue, why))
 
     def update(self, sub_queue: SubQueue, message: Message, change: Change) -> None:
@@ -359,7 +359,7 @@ class Stage:
             known = sub_queue.sessions.of(message).active
         self._session_counts[session] = known + count
 
-    def settle_counters(self) -> None:
+    def settle_counters(self, now_ms: int) -> None:
         """The commit is durable: what it counted is true, before the next one counts on it."""
         for sub_queue, counters in self._counters.items():
             sub_queue.tally.bytes += counters.bytes - sub_queue.committed.bytes
@@ -379,7 +379,7 @@ class Stage:
             assert sub_queue.sessions is not None
             sub_queue.sessions.get(session_id).state_bytes = state_bytes
         self._free_room()
-        self._count_movements()
+        self.count_movements(now_ms)
 
     def _free_room(self) -> None:
         for sub_queue, message in self.puts:
@@ -387,15 +387,15 @@ class Stage:
         for sub_queue, size in self._room:
             sub_queue.tally.staged_bytes -= size
 
-    def _count_movements(self) -> None:
+    def count_movements(self, now_ms: int) -> None:
         for sub_queue, _ in self.puts:
             sub_queue.movements.sent += 1
         for sub_queue in self.passing:
             sub_queue.movements.sent += 1
-        for sub_queue, _ in self.deletes:
-            sub_queue.movements.received += 1
-        for sub_queue in self.unread:
-            sub_queue.movements.received -= 1
+        for sub_queue, message in self.deletes:
+            sub_queue.movements.received_after(now_ms - message.enqueued_ms)
+        for sub_queue, message in self.unread:
+            sub_queue.movements.received_after(now_ms - message.enqueued_ms, -1)
         for sub_queue, event in self.noted:
             sub_queue.movements.count(event)
 
@@ -456,8 +456,6 @@ class Stage:
 
     def tell(self, error: BusError | None) -> None:
         """Answer everybody without touching the partitions' memory, which is being dropped."""
-        if error is None:
-            self._count_movements()
         if error is not None:
             for draft in self.journal:
                 if draft.carried is not None and not draft.moved:

@@ -85,6 +85,11 @@ class Tokens:
     def is_any(self) -> bool:
         return bool(self._by_audience)
 
+    @property
+    def rule_names(self) -> list[str]:
+        """Whose keys were shown, for those who look at the connection."""
+        return sorted({access.rule_name for access in self._by_audience.values()})
+
     def put(self, access: Access) -> None:
         if access.scope not in self._by_audience and len(self._by_audience) >= TOKENS_MAX:
             raise BusError(SERVER_BUSY)

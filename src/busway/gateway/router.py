@@ -191,13 +191,35 @@ class DeleteBatch(Protocol):
         before_ms: int,
         session_id: str | None,
         done: Callable[[int | BusError], None],
+        state: MessageState = MessageState.ACTIVE,
     ) -> None: ...
+
+
+class Detours:
+    """What became of sends to an entity while partitions could not take them; since the start."""
+
+    __slots__ = ("refused", "rerouted")
+
+    def __init__(self) -> None:
+        self.rerouted = 0
+        """Messages without a key that another partition took (P-23)."""
+        self.refused: dict[int, int] = {}
+        """By partition: messages whose key pins them to it (P-24)."""
 
 
 class PendingSend:
     """A send that is on its way to a commit; what a second choice of partition needs to know."""
 
-    __slots__ = ("deadline_ms", "messages", "partition", "pinned", "size", "some_busy", "tried")
+    __slots__ = (
+        "deadline_ms",
+        "messages",
+        "partition",
+        "pinned",
+        "rerouted",
+        "size",
+        "some_busy",
+        "tried",
+    )
 
     def __init__(
         self,
@@ -217,6 +239,8 @@ class PendingSend:
         """A bit for each partition that is unavailable, full or has refused it."""
         self.some_busy = False
         """Whether one of them may take it later: then the answer is *busy*, not *full* (D-17)."""
+        self.rerouted = False
+        """Whether it is counted as such."""
 
 
 class Router:
@@ -227,6 +251,8 @@ class Router:
         """By store id; changes when a store is leased or lost."""
         self._turns: dict[int, int] = {}
         """By incarnation: the partition that the next send without a key tries first (P-22)."""
+        self._detours: dict[int, Detours] = {}
+        """By incarnation, of those that had any."""
 
     def owner(self, entity: Entity, partition: int) -> Owner | None:
         """The owner of a partition, None while nobody here knows one."""
@@ -247,12 +273,20 @@ class Router:
 
     def forget(self, incarnation: int) -> None:
         self._turns.pop(incarnation, None)
+        self._detours.pop(incarnation, None)
+
+    def detours(self, entity: Entity) -> Detours:
+        """For those who look at it."""
+        return self._detours.get(entity.incarnation) or Detours()
 
     def send(self, entity: Destination, pending: PendingSend, replies: Replies, tag: int) -> None:
         """Hand the messages to a partition. Raises when none can take them now."""
         if pending.pinned is not None:
             partition = pending.pinned
-            owner = self.available_owner(entity, partition)
+            found = self.owner(entity, partition)
+            if found is None or not found.available:
+                raise self._pinned(entity, pending, refused=True)
+            owner = found
         else:
             partition, owner = self._next(entity, pending)
         pending.partition = partition
@@ -266,7 +300,7 @@ class Router:
         full = error.kind is QUOTA_EXCEEDED
         if pending.pinned is not None and error.kind is SERVER_BUSY:
             # Its store, not the server: what has other keys goes on (P-41).
-            raise unavailable(entity, pending.pinned, refused=error.refused)
+            raise self._pinned(entity, pending, refused=error.refused)
         if pending.pinned is not None or not error.refused or not (full or error.kind.retryable):
             raise error
         pending.tried |= 1 << pending.partition
@@ -288,10 +322,23 @@ class Router:
             owner = self.owners.get(entity.placement[partition])
             if owner is not None and owner.available:
                 self._turns[entity.incarnation] = (partition + 1) % count
+                if pending.tried and not pending.rerouted:
+                    pending.rerouted = True
+                    self._detours_of(entity).rerouted += len(pending.messages)
                 return partition, owner
             pending.tried |= 1 << partition
             pending.some_busy = True
         raise BusError(SERVER_BUSY, refused=True)
+
+    def _pinned(self, entity: Destination, pending: PendingSend, *, refused: bool) -> BusError:
+        """It can go nowhere else (P-24)."""
+        assert pending.pinned is not None
+        counted = self._detours_of(entity).refused
+        counted[pending.pinned] = counted.get(pending.pinned, 0) + len(pending.messages)
+        return unavailable(entity, pending.pinned, refused=refused)
+
+    def _detours_of(self, entity: Entity) -> Detours:
+        return self._detours.setdefault(entity.incarnation, Detours())
 
 
 def unavailable(entity: Entity, partition: int, *, refused: bool) -> BusError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from busway.broker.broker import Broker
-from busway.broker.counting import Movements
+from busway.broker.counting import Movements, Waits
 from busway.cluster.catalog import Catalog
 from busway.gateway.browser import BrowserEndpoint
 from busway.gateway.coordinator import CoordinatorEndpoint
@@ -102,6 +102,8 @@ class Figures:
     oldest_ms: int | None = None
     """When its oldest active message was enqueued."""
     oldest_dead_letter_ms: int | None = None
+    waits: Waits | None = None
+    """Of messages that were received; None if there was none."""
 
     def add(self, other: Figures) -> None:
         if other.depth is not EMPTY:
@@ -109,6 +111,10 @@ class Figures:
         if other.totals is not NO_TOTALS:
             self.totals = self.totals.plus(other.totals)
         self.unavailable += other.unavailable
+        if other.waits is not None:
+            if self.waits is None:
+                self.waits = Waits()
+            self.waits.add(other.waits)
 
     def older(self, main_ms: int | None, dead_letter_ms: int | None) -> None:
         self.oldest_ms = _earlier(self.oldest_ms, main_ms)
@@ -225,6 +231,7 @@ async def take_census(
             others.take(incarnation, totals)
     others.taken()
     other.whole.totals = others.totals
+    other.whole.waits = None  # it would shrink when an entity leaves
     await details.find_ages(rows, stores)
     await _count_links(census, gateway, rows, other)
     census.entities = [rows[each] for each in shown if each in rows]
@@ -281,10 +288,13 @@ def figures_of(entity: Entity, partition: int, store: Store | None) -> Figures:
     if store is None:
         return Figures(unavailable=1)
     broker = store.broker
+    movements = broker.movements(entity.incarnation, partition)
+    main = movements.get(SubQueueKind.MAIN)
     return Figures(
         depth_of(broker, entity, partition) or EMPTY,
-        Totals.of(broker.movements(entity.incarnation, partition)),
+        Totals.of(movements),
         0 if broker.available else 1,
+        waits=None if main is None else main.waits,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
 from busway.gateway.auth import Right
+from busway.gateway.browser import BrowserEndpoint
 from busway.gateway.connection import Endpoint, GatewayConnection
 from busway.gateway.coordinator import CoordinatorEndpoint
 from busway.gateway.receiver import ReceiverEndpoint
@@ -17,6 +19,7 @@ from busway.http.steps import in_steps
 
 TOP = 200
 TOP_MAX = 1_000
+PRODUCT_CHARS_MAX = 200
 
 
 async def answer(call: Call) -> web.StreamResponse:
@@ -42,6 +45,8 @@ def _described(connection: GatewayConnection) -> dict[str, Any]:
         "address": connection.peer.address,
         "transport": "websocket" if connection.websocket else "amqp",
         "container": None if opened is None else opened.container_id,
+        "product": None if opened is None else _product(opened.properties),
+        "access_rules": connection.tokens.rule_names,
         "links": [_link(each) for each in connection.endpoints],
     }
 
@@ -49,15 +54,30 @@ def _described(connection: GatewayConnection) -> dict[str, Any]:
 def _link(endpoint: Endpoint) -> dict[str, Any]:
     link = endpoint.link
     told: dict[str, Any] = {"name": link.name, "role": _role(endpoint), "credit": link.credit}
-    if isinstance(endpoint, SenderEndpoint | ReceiverEndpoint):
+    if isinstance(endpoint, SenderEndpoint | ReceiverEndpoint | BrowserEndpoint):
         told["entity"] = endpoint.entity.path
+    elif not isinstance(endpoint, CoordinatorEndpoint):
+        address = endpoint.address
+        told["node"] = "$cbs" if address.cbs else f"{address.node}/$management".lstrip("/")
     return told
+
+
+def _product(properties: Mapping[Any, Any] | None) -> str | None:
+    """What the client's library says of itself; SDKs write it in different ways."""
+    if not properties:
+        return None
+    told = {str(name): value for name, value in properties.items()}
+    words = [told[name] for name in ("product", "version") if isinstance(told.get(name), str)]
+    text = " ".join(words) or told.get("user-agent")
+    return text[:PRODUCT_CHARS_MAX] if isinstance(text, str) else None
 
 
 def _role(endpoint: Endpoint) -> str:
     """As the client sees it."""
     if isinstance(endpoint, SenderEndpoint):
         return "sender"
+    if isinstance(endpoint, BrowserEndpoint):
+        return "browser"
     if isinstance(endpoint, ReceiverEndpoint):
         return "receiver"
     return "transactions" if isinstance(endpoint, CoordinatorEndpoint) else "requests"

@@ -79,6 +79,27 @@ class _Samples:
             yield Sample(self._name, dict(zip(self._labels, values, strict=True)), number)
 
 
+class _Waits(Metric):
+    """How many there were, and their sum: what averages over any time are made from."""
+
+    def __init__(self, whole: Callable[[], Iterable[tuple[tuple[str, ...], Figures]]]) -> None:
+        text = "How long messages were in the entity, from enqueued until received for good."
+        super().__init__("busway_wait_seconds", text, "summary")
+        self.samples = cast(list[Any], _WaitSamples(whole))
+
+
+class _WaitSamples:
+    def __init__(self, whole: Callable[[], Iterable[tuple[tuple[str, ...], Figures]]]) -> None:
+        self._whole = whole
+
+    def __iter__(self) -> Iterator[Sample]:
+        for values, figures in self._whole():
+            if figures.waits is not None:
+                labels = dict(zip(ENTITY, values, strict=True))
+                yield Sample("busway_wait_seconds_count", labels, sum(figures.waits.counts))
+                yield Sample("busway_wait_seconds_sum", labels, figures.waits.total_ms / 1000)
+
+
 def _gauge(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
     return _Family("gauge", name, text, labels, rows)
 
@@ -225,6 +246,8 @@ def _of_entities(censuses: Sequence[Census]) -> Iterator[Metric]:
         ENTITY,
         lambda: ((labels, figures.unavailable) for labels, figures in whole()),
     )
+
+    yield _Waits(whole)
 
     def links(what: str) -> Iterator[Row]:
         """Of entities, and those for tokens and transactions, which belong to none."""

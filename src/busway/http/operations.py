@@ -17,7 +17,9 @@ from busway.http.faults import FaultRoom
 from busway.http.health import Examiner, HealthRoom
 from busway.http.map import MapRoom
 from busway.http.metrics import MetricsRoom
+from busway.http.nodes import nodes_page
 from busway.http.replies import HttpError
+from busway.http.reports import ReportRoom
 from busway.http.targets import Kind
 
 Answer = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -41,7 +43,7 @@ class OwnPage(NamedTuple):
 
 
 def own_pages(examiner: Examiner) -> tuple[OwnPage, ...]:
-    faults = FaultRoom(examiner)
+    faults, reports = FaultRoom(examiner), ReportRoom()
 
     def fault(call: Call) -> Awaitable[web.StreamResponse]:
         return faults.answer(call, call.target.rest[1])
@@ -52,6 +54,7 @@ def own_pages(examiner: Examiner) -> tuple[OwnPage, ...]:
     return (
         OwnPage("GET", "map", MapRoom(examiner).answer),
         OwnPage("GET", "entities", entities.answer),
+        OwnPage("GET", "nodes", nodes_page(examiner)),
         OwnPage("GET", "connections", connections.answer),
         OwnPage("GET", "rules", rules.show_all),
         OwnPage("GET", "rules/{name}", rules.show),
@@ -63,6 +66,10 @@ def own_pages(examiner: Examiner) -> tuple[OwnPage, ...]:
         OwnPage("GET", "clock", clock.show),
         OwnPage("POST", "clock", clock.advance),
         OwnPage("POST", "reset", clock.reset),
+        OwnPage("GET", "report", reports.show),
+        OwnPage("PUT", "report", reports.put),
+        OwnPage("POST", "report/link", reports.link),
+        OwnPage("GET", "report/{ticket}", reports.page),
         OwnPage("POST", "migrations", migration),
         OwnPage("POST", "migrations/{queue...}/switch", migration),
         OwnPage("GET", "migrations/{queue...}", migration),

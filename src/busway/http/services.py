@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from busway.broker.broker import Broker
 from busway.broker.journal_reader import PartitionHead
@@ -90,6 +90,20 @@ class Journals(Protocol):
         """An Arrow IPC stream, in chunks that are written at once."""
 
 
+class KeptReport(NamedTuple):
+    page: bytes
+    kept_ms: int
+    """When it came, by the machine's clock."""
+
+
+class Reports(Protocol):
+    """The latest report of each namespace."""
+
+    async def keep(self, namespace: str, page: bytes) -> None: ...
+
+    async def latest(self, namespace: str) -> KeptReport | None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     host: Host
@@ -99,6 +113,7 @@ class Services:
     gateways: Callable[[], Sequence[Gateway]]
     stores: Callable[[], Sequence[Store]]
     journals: Journals
+    reports: Reports
     journal_limits: JournalLimits = field(default_factory=JournalLimits)
     """How much of journals is kept where an entity does not say so itself."""
     amqp: Callable[[], asyncio.Protocol]

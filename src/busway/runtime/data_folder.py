@@ -11,6 +11,7 @@
 | `root.NAME.key` | the same of another namespace than the default one |
 | `served-at.json` | host names and port of the last start, for `busway connection-string` |
 | `ahead.json` | how far its clock was moved, on a server with `--allow-clock` |
+| `report.NAME.html` | the latest report of the data pipeline, for the portal |
 | `reserve` | room that is released when the disk is full |
 """
 

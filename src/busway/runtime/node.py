@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from busway.http.services import Services
     from busway.runtime.certificate_reload import CertificateReload
     from busway.runtime.identity import Identity
+    from busway.runtime.reports import Reports
     from busway.runtime.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -278,13 +279,14 @@ class Node:
     ) -> HttpServer:
         """At the first request (D-33), in a thread: AMQP must not wait for what it does not use."""
 
-        def imported() -> tuple[type[HttpServer], type[Services]]:
+        def imported() -> tuple[type[HttpServer], type[Services], type[Reports]]:
             from busway.http.server import HttpServer
             from busway.http.services import Services
+            from busway.runtime.reports import Reports
 
-            return HttpServer, Services
+            return HttpServer, Services, Reports
 
-        make_server, make_services = await asyncio.to_thread(imported)
+        make_server, make_services, make_reports = await asyncio.to_thread(imported)
         journals = self.journals
         assert journals is not None
         return make_server(
@@ -294,6 +296,7 @@ class Node:
                 gateways=namespaces.gateways,
                 stores=lambda: self.stores,
                 journals=journals,
+                reports=make_reports(None if self._folder is None else self._folder.path, host),
                 journal_limits=self._configuration.journal,
                 amqp=listener.wire_in_http,
                 dev_issuer=None if self.identity is None else self.identity.dev_issuer,

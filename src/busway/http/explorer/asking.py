@@ -47,9 +47,11 @@ def instant(call: Call, name: str) -> int | None:
         raise HttpError(400, f"'{name}': {error}. Write 2026-11-06T08:49:37Z.") from None
 
 
-async def body_of(call: Call, fields: tuple[str, ...]) -> dict[str, Any]:
+async def body_of(
+    call: Call, fields: tuple[str, ...], max_bytes: int = BODY_BYTES_MAX
+) -> dict[str, Any]:
     """A JSON object with these fields and no others."""
-    content = await call.body(BODY_BYTES_MAX)
+    content = await call.body(max_bytes)
     try:
         wanted: Any = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -49,16 +49,14 @@ async def peek(call: Call) -> web.StreamResponse:
     preview = None
     if call.request.query.get("preview") != "all":
         preview = number(call, "preview", PREVIEW_BYTES, PREVIEW_MAX)
-    word = call.request.query.get("state")
-    if word is not None and word not in STATES:
-        raise HttpError(400, f"'state' is '{word[:40]}'. There are {', '.join(STATES)}.")
+    state = _state(call)
     partition = _partition(call, entity)
     found: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
     walk = PeekWalk(
         call.gateway.router, entity, call.target.sub_queue, count, lambda all_: _set(found, all_)
     )
     walk.within(call.request.query.get("session"), partition)
-    walk.in_state(None if word is None else STATES[word]).walk(first)
+    walk.in_state(state).walk(first)
     messages = await found
     origin = Origin(entity, call.target.sub_queue)
     following = None if walk.is_at_the_end else messages[-1].number + 1
@@ -75,6 +73,13 @@ def _set(found: asyncio.Future[list[Message]], messages: list[Message]) -> None:
         found.set_result(messages)
 
 
+def _state(call: Call) -> MessageState | None:
+    word = call.request.query.get("state")
+    if word is not None and word not in STATES:
+        raise HttpError(400, f"'state' is '{word[:40]}'. There are {', '.join(STATES)}.")
+    return None if word is None else STATES[word]
+
+
 def _partition(call: Call, entity: Entity) -> int | None:
     if "partition" not in call.request.query:
         return None
@@ -85,6 +90,7 @@ async def purge(call: Call) -> web.StreamResponse:
     """Delete what nobody has locked, oldest first in each partition; says how many, and whether
     there may be more, so that a caller can show how far it is."""
     entity = entity_of(call)
+    state = _state(call) or MessageState.ACTIVE
     session_id = call.request.query.get("session")
     before_ms = instant(call, "before")
     if before_ms is None:
@@ -99,7 +105,7 @@ async def purge(call: Call) -> web.StreamResponse:
         try:
             owner = call.gateway.router.available_owner(entity, partition)
             removed: int = await answered(
-                partial(owner.delete_batch, key, left, before_ms, session_id)
+                partial(owner.delete_batch, key, left, before_ms, session_id, state=state)
             )
         except BusError:
             skipped.append(partition)

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from busway.broker.counting import WAIT_STEPS
 from busway.gateway.router import is_partitioned
 from busway.http.calls import Call
 from busway.http.census import Figures, figures_of, oldest_of
@@ -24,6 +25,7 @@ HIDDEN = frozenset({"authorization_rules", "placement", "incarnation", "version"
 async def show(call: Call) -> web.StreamResponse:
     entity = entity_of(call)
     stores = {store.store_id: store for store in call.services.stores()}
+    detours = call.gateway.router.detours(entity)
     whole = Figures()
     partitions = []
     for index, store_id in enumerate(entity.placement):
@@ -34,17 +36,21 @@ async def show(call: Call) -> web.StreamResponse:
             {
                 "partition": index,
                 "store": None if store is None else store.name,
-                "broker": call.gateway.settings.node,
+                "broker": None if store is None else f"broker of {store.name}",
+                "node": call.gateway.settings.node,
                 "state": "unknown" if store is None else store.broker.state.value,
                 "available": store is not None and store.broker.available,
                 "depth": depth_json(figures),
                 "totals": figures.totals._asdict(),
+                "pinned_sends_refused": detours.refused.get(index, 0),  # P-24
             }
         )
     body = summary(entity, whole) | {
         "now": instant(call.now_ms()),
         "oldest_active": instant(await oldest_of(call.services, entity)),
         "settings": settings_of(entity),
+        "waits": waits_json(whole),
+        "rerouted": detours.rerouted,  # P-23
         "partitions": partitions,
     }
     if isinstance(entity, Topic):
@@ -65,6 +71,7 @@ def summary(entity: Entity, figures: Figures) -> dict[str, Any]:
         "availability": LIMITED if figures.unavailable else AVAILABLE,  # P-43
         "depth": depth_json(figures),
         "totals": figures.totals._asdict(),
+        "waited_ms": 0 if figures.waits is None else figures.waits.total_ms,
         "max_size_mb": limit,  # P-15: of all partitions together
         "captured": entity.capture,
         "requires_session": getattr(entity, "requires_session", False),
@@ -77,6 +84,12 @@ def summary(entity: Entity, figures: Figures) -> dict[str, Any]:
 def depth_json(figures: Figures) -> dict[str, int]:
     depth = figures.depth or EMPTY
     return {"messages": depth.messages, **depth._asdict()}
+
+
+def waits_json(figures: Figures) -> list[int]:
+    """How many messages waited how long until they were received for good: at `i` those that
+    waited below `2 ** i` ms, and not below half of that; the last are all that waited longer."""
+    return [0] * WAIT_STEPS if figures.waits is None else list(figures.waits.counts)
 
 
 def settings_of(entity: Entity) -> dict[str, Any]:

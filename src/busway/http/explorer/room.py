@@ -1,8 +1,9 @@
 """Which request of the explorer does what, and the right that it takes.
 
     GET    /{entity}/$explorer                  the entity: description, counts, partitions
-    GET    /{entity}/$explorer/messages         peek: ?from=, count=, state=, session=, preview=
-    DELETE /{entity}/$explorer/messages         delete messages: ?before=, session=
+    GET    /{entity}/$explorer/messages         peek: ?from=, count=, state=, session=,
+                                                partition=, preview=
+    DELETE /{entity}/$explorer/messages         delete messages: ?state=, before=, session=
     POST   /{entity}/$explorer/messages/lock    {"sequence_numbers": [...]} locks deferred messages
     POST   /{entity}/$explorer/messages/settle  {"lock_token": ..., "settlement": "dead-letter"}
     POST   /{entity}/$explorer/resubmit         {"sequence_numbers": [...]}: dead letters go back;

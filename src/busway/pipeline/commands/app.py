@@ -220,6 +220,11 @@ def report(
     no_curate: Annotated[
         bool, typer.Option("--no-curate", help="Show the figures as they are; needs no Spark.")
     ] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Show it in the server's portal as well.")
+    ] = False,
+    connection_string: ConnectionString = None,
+    http_endpoint: HttpEndpoint = None,
     master: Master = "local[*,4]",
     conf: Conf = None,
     as_json: Json = False,
@@ -228,6 +233,7 @@ def report(
 
     \b
       busway pipeline report --lake ./lake                               lake/report.html
+      busway pipeline report --lake ./lake --publish                     and in the portal
       busway pipeline report --lake ./lake --entity orders --out orders.html
 
     \b
@@ -239,7 +245,9 @@ def report(
     from busway.pipeline.jobs.curate import captured
     from busway.pipeline.jobs.curate import curate as run
     from busway.pipeline.lake.lake import Lake
+    from busway.remote.client import RemoteServer
 
+    server = RemoteServer(credentials_of(connection_string, http_endpoint)) if publish else None
     there = Lake(lake)
     captured(there)
     if not no_curate:
@@ -247,8 +255,14 @@ def report(
             run(spark, there, lambda name, rows: say(f"{name}: {rows:,} rows written"))
     figures = page.read(there, entity)
     file = Path(out) if out else Path(there.folder) / "report.html"
-    file.write_text(page.page(figures, datetime.now(UTC), str(lake)), encoding="utf-8")
-    summarise({"page": str(file)}, [f"The report is in {file}"], as_json)
+    text = page.page(figures, datetime.now(UTC), str(lake))
+    file.write_text(text, encoding="utf-8")
+    summary, lines = {"page": str(file)}, [f"The report is in {file}"]
+    if server is not None:
+        server.put("/$busway/report", {"page": text})
+        summary["portal"] = f"http://{server.address}/portal/#/captures"
+        lines.append(f"and in the portal: {summary['portal']}")
+    summarise(summary, lines, as_json)
 
 
 def export(
