@@ -139,7 +139,7 @@ def test_p_9_a_new_queue_is_partitioned_unless_told_otherwise(
     assert len(window.find_elements(By.CSS_SELECTOR, ".cell")) == 16
     # P-15: the maximum size is that of all partitions together.
     click(window, ".tabs a", "Overview")
-    assert "16.0 GiB (1.0 GiB" in wait_for(window, ".figures", "Maximum size").text
+    assert "16.0 GiB\n1.0 GiB × 16" in wait_for(window, ".figures", "Maximum size").text
     click(window, "button.danger", "Delete")
     click(window, "dialog button.danger", "Delete")
     wait_for(window, "h1", "Entities")
@@ -209,7 +209,7 @@ def test_p_43_a_store_that_is_gone_shows_at_once(server: Server, window: Chrome)
     card = wait_for(window, ".stores .card", "store-1")
     try:
         next(
-            each for each in card.find_elements(By.TAG_NAME, "button") if each.text == "Take away"
+            each for each in card.find_elements(By.TAG_NAME, "button") if each.text == "Gone"
         ).click()
         wait_for(window, ".hint", "8 of 16 partitions are unavailable")
         assert len(window.find_elements(By.CSS_SELECTOR, ".cell.away")) == 8
@@ -235,7 +235,7 @@ def test_sessions_and_their_state_are_shown(server: Server, window: Chrome) -> N
 
 PLACES = [
     "",
-    "stores",
+    "health",
     "connections",
     "keys",
     "captures",

@@ -1,6 +1,7 @@
 """`GET /$busway/entities`: what the namespace has, with counts and totals, for lists and charts.
 
     ?search=    only those whose path contains it
+    ?captured=1  only those whose journal is kept
     ?sort=      path (the default), or a figure, the largest first: active, scheduled, deferred,
                 dead_letter, bytes, messages_in, messages_out
     ?reverse=1  the other way round
@@ -49,6 +50,8 @@ async def answer(call: Call) -> web.StreamResponse:
     catalog = call.gateway.catalog
     wanted = name_key(search)
     entities = [each for each in all_entities(catalog) if wanted in name_key(each.path)]
+    if "captured" in query:
+        entities = [each for each in entities if each.capture]
     stores = {store.store_id: store for store in call.services.stores() if store.store_id}
     ordered = await _sorted(entities, sort, stores)
     if is_reverse:
@@ -70,7 +73,7 @@ async def answer(call: Call) -> web.StreamResponse:
     }
     if skip + len(page) < len(entities):
         following = {"search": search, "sort": sort, "skip": str(skip + top), "top": str(top)}
-        following |= {"reverse": "1"} if is_reverse else {}
+        following |= {name: "1" for name in ("reverse", "captured") if name in query}
         body["next"] = f"/$busway/entities?{urlencode(following)}"
     text = await asyncio.to_thread(json.dumps, body)
     return web.json_response(text=text, headers={"Cache-Control": "no-store"})

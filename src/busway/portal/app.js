@@ -1,18 +1,20 @@
-// The shell: signing in, the list on the left, and which view an address opens.
+// The shell: which view an address opens, and what is around it.
 import * as api from "./api.js";
-import { h, replace, field, notice } from "./dom.js";
-import { count } from "./format.js";
+import { h, replace, redraw, badge, problem as shownProblem } from "./dom.js";
+import { notice } from "./dialogs.js";
 import * as live from "./live.js";
+import { entityList } from "./entity_list.js";
+import { showSignIn } from "./sign_in.js";
 import * as namespace from "./views/namespace.js";
 import * as entity from "./views/entity.js";
-import * as stores from "./views/stores.js";
+import * as health from "./views/health.js";
 import * as connections from "./views/connections.js";
 import * as keys from "./views/keys.js";
 import * as captures from "./views/captures.js";
 
 const PLACES = [
-  ["", "Overview", namespace],
-  ["stores", "Stores", stores],
+  ["", "Entities", namespace],
+  ["health", "Health", health],
   ["connections", "Connections", connections],
   ["keys", "Access keys", keys],
   ["captures", "Captures", captures],
@@ -23,94 +25,33 @@ let leave = () => {};
 
 function start() {
   if (!api.isSignedIn()) {
-    showSignIn();
+    showSignIn(app, start);
     return;
   }
   const main = h("main", { id: "main", tabindex: "-1" });
-  const list = h("nav", { class: "entities", "aria-label": "Entities" });
-  const search = h("input", {
-    type: "search",
-    placeholder: "Search entities",
-    "aria-label": "Search entities",
-    oninput: () => fillList(),
-  });
-  const title = h(
-    "a",
-    { class: "brand", href: "#/" },
-    h("img", { src: "/portal/busway.svg", alt: "", width: 22, height: 22 }),
-    h("span", { class: "name" }, "Busway"),
-  );
-  const state = h("span", { class: "state" });
+  const state = h("div", { class: "state" });
   const places = h("nav", { class: "places", "aria-label": "Namespace" });
-  const side = h(
-    "details",
-    { class: "side", open: matchMedia("(min-width: 800px)").matches },
-    h("summary", {}, "Entities"),
-    search,
-    list,
-  );
+  const list = entityList();
   replace(
     app,
     h(
       "header",
       {},
-      title,
-      places,
-      state,
-      h(
-        "button",
-        {
-          class: "quiet",
-          onclick: () => {
-            live.stop();
-            api.signOut();
-            start();
-          },
-        },
-        "Sign out",
-      ),
-    ),
-    h("div", { class: "columns" }, side, main),
-  );
-
-  function fillList() {
-    const found = live.latest;
-    if (!found) return;
-    const wanted = search.value.toLowerCase();
-    const current = decodeURIComponent(location.hash.split("/")[2] || "");
-    const item = (each) =>
       h(
         "a",
-        {
-          href: `#/entity/${encodeURIComponent(each.path)}`,
-          class: each.type,
-          "aria-current": each.path === current ? "page" : null,
-        },
-        h("span", { class: "path" }, each.type === "subscription" ? each.path.split("/").at(-1) : each.path),
-        each.availability === "Limited" && h("span", { class: "badge bad" }, "Limited"),
-        h("span", { class: "number" }, count(each.depth.messages)),
-      );
-    const shown = found.entities.filter((each) => each.path.toLowerCase().includes(wanted));
-    const group = (name, kinds) => {
-      const some = shown.filter((each) => kinds.includes(each.type));
-      return some.length > 0 && h("section", {}, h("h2", {}, name), some.map(item));
-    };
-    replace(
-      list,
-      group("Queues", ["queue"]),
-      group("Topics", ["topic", "subscription"]),
-      shown.length === 0 &&
-        h(
-          "p",
-          { class: "hint" },
-          found.entities.length ? "No entity has that in its name." : "No entities yet.",
-        ),
-    );
-  }
+        { class: "brand", href: "#/" },
+        h("img", { src: "/portal/busway.svg", alt: "", width: 22, height: 22 }),
+        "Busway",
+      ),
+      places,
+      state,
+      h("button", { class: "quiet", onclick: signOut }, "Sign out"),
+    ),
+    h("div", { class: "columns" }, list.element, main),
+  );
 
-  function fillPlaces() {
-    const current = location.hash.split("/")[1] || "";
-    replace(
+  function fillPlaces(current) {
+    redraw(
       places,
       PLACES.map(([name, label]) =>
         h("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, label),
@@ -119,53 +60,46 @@ function start() {
   }
 
   function told(found, problem) {
-    if (problem && problem.status === 401 && !api.ownEntity()) {
-      live.stop();
-      api.signOut();
-      start();
+    if (problem?.status === 401 && !api.ownEntity()) {
+      signOut();
       notice(problem.message, "error");
       return;
     }
-    replace(
+    redraw(
       state,
       problem
-        ? h(
-            "span",
-            { class: "badge bad" },
-            problem.status === 0 ? "not connected" : `error ${problem.status}`,
-          )
-        : h("span", { class: "badge good" }, "connected"),
-      found && ` ${found.namespace} · ${found.tier}`,
+        ? badge("bad", problem.status === 0 ? "not connected" : `error ${problem.status}`)
+        : badge("good", "connected"),
+      found && h("span", { class: "where" }, `${found.namespace} · ${found.tier}`),
     );
-    fillList();
+    list.fill(found);
   }
 
   async function show() {
     leave();
     leave = () => {};
-    fillPlaces();
-    fillList();
-    const [place = "", ...rest] = location.hash
-      .replace(/^#\//, "")
-      .split("?")[0]
-      .split("/")
-      .map(decodeURIComponent);
-    const query = new URLSearchParams(location.hash.split("?")[1] || "");
+    const { place, rest, query } = address();
     const view = place === "entity" ? entity : (PLACES.find(([name]) => name === place) || PLACES[0])[2];
-    if (place === "entity" && matchMedia("(max-width: 799px)").matches) side.open = false;
+    fillPlaces(place);
+    list.fill(live.latest);
+    list.chosen(place === "entity");
+    const focused = document.activeElement?.getAttribute("href");
     const page = h("div", {});
     replace(main, page);
     document.title = place === "entity" ? `${rest[0]} · Busway` : "Busway";
     try {
-      leave = (await view.show(page, rest, query)) || (() => {});
+      const left = (await view.show(page, rest, query)) || (() => {});
+      if (page.isConnected) leave = left;
+      else left(); // somebody has gone on meanwhile
     } catch (error) {
       replace(
         page,
         h("h1", {}, "This cannot be shown"),
-        h("p", { class: "problem", role: "alert" }, error.message),
-        h("p", {}, h("a", { href: "#/" }, "Back to the overview")),
+        shownProblem(error),
+        h("p", {}, h("a", { href: "#/" }, "Back to the entities")),
       );
     }
+    keepFocus(main, focused);
   }
 
   window.onhashchange = show;
@@ -175,43 +109,44 @@ function start() {
   show();
 }
 
-function showSignIn() {
-  window.onhashchange = null;
-  const secret = h("input", { type: "password", autocomplete: "off", spellcheck: "false", required: true });
-  const problem = h("p", { class: "problem", role: "alert" });
-  const form = h(
-    "form",
-    {
-      onsubmit: async (event) => {
-        event.preventDefault();
-        problem.textContent = "";
-        try {
-          api.signIn(secret.value);
-          await (api.ownEntity()
-            ? api.get(`${api.explorer(api.ownEntity())}/messages?count=1`)
-            : api.get("/$busway/entities?top=1"));
-          start();
-        } catch (error) {
-          api.signOut();
-          problem.textContent =
-            error.status === 401
-              ? `${error.message} Is it the connection string of this server?`
-              : error.message;
-        }
-      },
-    },
-    h("img", { src: "/portal/busway.svg", alt: "", width: 44, height: 44 }),
-    h("h1", {}, "Busway"),
-    field(
-      "Connection string, or key",
-      secret,
-      "The command busway connection-string prints one. It stays in this tab.",
-    ),
-    problem,
-    h("button", { class: "primary" }, "Sign in"),
-  );
-  replace(app, h("main", { id: "main", class: "sign-in" }, form));
-  secret.focus();
+function address() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [place = "", ...rest] = path.split("/").map(decodeURIComponent);
+  return { place, rest, query: new URLSearchParams(query || "") };
 }
+
+// Who used the keyboard on a link goes on at the same link, or at the beginning of the new page.
+function keepFocus(main, href) {
+  if (document.activeElement !== document.body) return;
+  const same = href && [...main.querySelectorAll("a")].find((each) => each.getAttribute("href") === href);
+  (same || main).focus({ preventScroll: true });
+}
+
+function signOut() {
+  leave();
+  leave = () => {};
+  live.stop();
+  api.signOut();
+  window.onhashchange = null;
+  history.replaceState(null, "", "/portal/");
+  document.title = "Busway";
+  for (const open of document.querySelectorAll("dialog")) open.close();
+  document.getElementById("notices").replaceChildren();
+  start();
+}
+
+// A link to "#main" would be an address of its own.
+document.querySelector(".skip").onclick = (event) => {
+  event.preventDefault();
+  document.getElementById("main").focus();
+};
+
+document.onkeydown = (event) => {
+  const isTyping = event.target.closest("input, textarea, select, dialog");
+  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  document.querySelector(".side")?.setAttribute("open", "");
+  document.querySelector(".side input")?.focus();
+};
 
 start();

@@ -2,9 +2,9 @@
 import { h, svg } from "./dom.js";
 
 export function sparkline(values, label) {
-  const width = 90,
+  const width = 72,
     height = 22;
-  const most = Math.max(1, ...values);
+  const most = values.reduce((most, value) => Math.max(most, value), 1);
   const points = values.map(
     (value, i) =>
       `${((i + 1) / Math.max(values.length, 2)) * width},${height - 2 - (value / most) * (height - 4)}`,

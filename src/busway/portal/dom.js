@@ -1,5 +1,7 @@
 // Elements from code. Text is always text: nothing that a message holds is read as HTML.
 
+const PROPERTIES = new Set(["value", "checked", "disabled", "selected"]);
+
 export function h(tag, attributes = {}, ...children) {
   return built(document.createElement(tag), attributes, children);
 }
@@ -11,95 +13,86 @@ export function svg(tag, attributes = {}, ...children) {
 function built(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "value" || name === "checked" || name === "disabled" || name === "selected")
-      element[name] = value;
+    if (name.startsWith("on") || PROPERTIES.has(name)) element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(
-    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
-  );
+  element.append(...present(children));
   return element;
 }
 
+const present = (children) =>
+  children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+
 export function replace(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter(Boolean));
+  element.replaceChildren(...present(children));
   return element;
+}
+
+// Make the content of an element like these new nodes, and keep what is alike: who has the focus on a
+// button, has selected a text or scrolled a table keeps that while numbers change.
+export function redraw(element, ...children) {
+  const wanted = present(children).map((child) =>
+    child instanceof Node ? child : document.createTextNode(child),
+  );
+  wanted.forEach((node, place) => {
+    const there = element.childNodes[place];
+    if (!there) element.append(node);
+    else if (!isAlike(there, node)) there.replaceWith(node);
+    else if (there instanceof Element) adopt(there, node);
+    else if (there.data !== node.data) there.data = node.data;
+  });
+  while (element.childNodes.length > wanted.length) element.lastChild.remove();
+  return element;
+}
+
+const isAlike = (there, node) => there.nodeName === node.nodeName && there.dataset?.key === node.dataset?.key;
+
+function adopt(there, node) {
+  for (const { name } of [...there.attributes]) if (!node.hasAttribute(name)) there.removeAttribute(name);
+  for (const { name, value } of node.attributes)
+    if (there.getAttribute(name) !== value) there.setAttribute(name, value);
+  there.onclick = node.onclick;
+  if ("disabled" in node) there.disabled = node.disabled;
+  redraw(there, ...node.childNodes);
 }
 
 let fields = 0;
 
 // A label with its control, tied together by an id.
 export function field(label, control, hint = null) {
-  const id = `field-${++fields}`;
-  control.id = id;
-  const note = hint && h("small", { id: `${id}-hint` }, hint);
-  if (note) control.setAttribute("aria-describedby", note.id);
-  return h("div", { class: "field" }, h("label", { for: id }, label), control, note);
+  return h("div", { class: "field" }, labelled(label, control), control, described(control, hint));
 }
 
 export function check(label, control, hint = null) {
-  const id = `field-${++fields}`;
-  control.id = id;
   control.type = "checkbox";
-  const note = hint && h("small", { id: `${id}-hint` }, hint);
-  if (note) control.setAttribute("aria-describedby", note.id);
-  return h("div", { class: "field check" }, control, h("label", { for: id }, label), note);
+  return h("div", { class: "field check" }, control, labelled(label, control), described(control, hint));
 }
 
-export function notice(text, kind = "info") {
-  const shown = h("div", { class: `notice ${kind}` }, text);
-  const close = h(
-    "button",
-    { class: "quiet", "aria-label": "Close this notice", onclick: () => shown.remove() },
-    "×",
+function labelled(label, control) {
+  control.id = `field-${++fields}`;
+  return h("label", { for: control.id }, label);
+}
+
+function described(control, hint) {
+  if (!hint) return null;
+  const note = h("small", { id: `${control.id}-hint` }, hint);
+  control.setAttribute("aria-describedby", note.id);
+  return note;
+}
+
+export function table(heads, rows, { css = "list" } = {}) {
+  const head = (each) => {
+    const [label, kind] = Array.isArray(each) ? each : [each, null];
+    return h("th", { scope: "col", class: kind }, label);
+  };
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
+    h("table", { class: css }, h("thead", {}, h("tr", {}, heads.map(head))), h("tbody", {}, rows)),
   );
-  shown.append(close);
-  document.getElementById("notices").append(shown);
-  if (kind !== "error") setTimeout(() => shown.remove(), 6000);
 }
 
-// Ask before something is done that cannot be undone. `act` may be asynchronous; its errors are shown in the dialog.
-export function dialog(title, content, action, act, kind = "primary") {
-  return new Promise((resolve) => {
-    const problem = h("p", { class: "problem", role: "alert" });
-    const cancel = h(
-      "button",
-      { type: "button", onclick: () => box.close() },
-      action === null ? "Close" : "Cancel",
-    );
-    const go = action === null ? null : h("button", { type: "submit", class: kind }, action);
-    const form = h(
-      "form",
-      { method: "dialog" },
-      h("h2", { id: "dialog-title" }, title),
-      content,
-      problem,
-      h("div", { class: "buttons" }, cancel, go),
-    );
-    const box = h("dialog", { "aria-labelledby": "dialog-title" }, form);
-    let result = false;
-    form.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      go.disabled = true;
-      try {
-        await act();
-        result = true;
-        box.close();
-      } catch (error) {
-        problem.textContent = error.message;
-      } finally {
-        go.disabled = false;
-      }
-    });
-    box.addEventListener("close", () => {
-      box.remove();
-      resolve(result);
-    });
-    document.body.append(box);
-    box.showModal();
-  });
-}
+export const badge = (kind, text) => h("span", { class: `badge ${kind}` }, text);
 
 export function tabs(items, current) {
   return h(
@@ -111,6 +104,25 @@ export function tabs(items, current) {
   );
 }
 
+// Several buttons of which one is pressed: `choose` is called with its name.
+export function choices(names, current, choose) {
+  const buttons = names.map((name) =>
+    h(
+      "button",
+      { type: "button", class: "quiet", "aria-pressed": String(name === current), onclick: () => pick(name) },
+      name,
+    ),
+  );
+  function pick(name) {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.textContent === name));
+    choose(name);
+  }
+  return buttons;
+}
+
+// Nothing to show: why, and what to do next.
 export function empty(text, ...actions) {
   return h("div", { class: "empty" }, h("p", {}, text), actions);
 }
+
+export const problem = (error) => h("p", { class: "problem", role: "alert" }, error.message);

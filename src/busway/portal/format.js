@@ -34,10 +34,10 @@ export function span(ms) {
   const parts = [];
   for (const [name, length] of steps) {
     const whole = Math.floor(ms / length);
-    if (whole || parts.length) {
+    if (whole) {
       parts.push(`${whole} ${name}`);
       ms -= whole * length;
-    }
+    } else if (parts.length) break;
     if (parts.length === 2) break;
   }
   return parts.join(" ");
@@ -48,14 +48,23 @@ export function time(iso) {
   return iso.replace("T", " ").replace(/(\.\d{3})?Z$/, "");
 }
 
-// ISO 8601 durations, as management writes them: P10675199DT2H48M5.4775807S is "for ever".
+const ISO = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?$/;
+const FOR_EVER_DAYS = 10000000;
+
+// Of an ISO 8601 duration, as management writes them; null for anything else.
+export function secondsOf(iso) {
+  const found = ISO.exec(iso);
+  if (!found) return null;
+  const [days, hours, minutes, seconds] = found.slice(1).map((part) => Number(part || 0));
+  return ((days * 24 + hours) * 60 + minutes) * 60 + seconds;
+}
+
+// P10675199DT2H48M5.4775807S is "never".
 export function duration(iso) {
   if (!iso) return "–";
-  const found = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?$/.exec(iso);
-  if (!found) return iso;
-  const [days, hours, minutes, seconds] = found.slice(1).map((part) => Number(part || 0));
-  if (days > 10000000) return "never";
-  return span(((days * 24 + hours) * 60 + minutes) * 60000 + seconds * 1000);
+  const seconds = secondsOf(iso);
+  if (seconds === null) return iso;
+  return seconds > FOR_EVER_DAYS * 86400 ? "never" : span(seconds * 1000);
 }
 
 // "10s", "5m", "2h", "14d" or ISO itself, to ISO; throws for anything else.
@@ -72,9 +81,10 @@ export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
 }
 
-export function textOf(bytes) {
+// Null where it is no UTF-8. A text that was cut may end within a character.
+export function textOf(bytes, { isCut = false } = {}) {
   try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: isCut });
   } catch {
     return null;
   }
@@ -92,4 +102,29 @@ export function hexOf(bytes) {
     lines.push(`${start.toString(16).padStart(8, "0")}  ${hex}  ${text}`);
   }
   return lines.join("\n");
+}
+
+// The address of an entity in the portal, of one of its views, with what is asked of that.
+export function entityHref(path, view = "", query = {}) {
+  const asked = new URLSearchParams(
+    Object.entries(query).filter(([, value]) => value !== null && value !== ""),
+  );
+  const tail = asked.size ? `?${asked}` : "";
+  return `#/entity/${encodeURIComponent(path)}${view && `/${view}`}${tail}`;
+}
+
+export const shortPath = (path) => path.replace("/Subscriptions/", " › ");
+
+// What somebody has typed as JSON; nothing typed is an empty object.
+export function jsonObject(what, text) {
+  if (!text.trim()) return {};
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${what} are no JSON: ${error.message}`);
+  }
+  if (value === null || typeof value !== "object" || Array.isArray(value))
+    throw new Error(`${what} must be a JSON object, such as {"amount": 5}.`);
+  return value;
 }

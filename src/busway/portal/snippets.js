@@ -1,116 +1,122 @@
 // How a program reaches an entity, in the languages of the official SDKs.
 
 export const LANGUAGES = ["Python", "JavaScript", "Java", "Go", ".NET"];
-
-const VARIABLE = "BUSWAY_CONNECTION_STRING";
+export const VARIABLE = "BUSWAY_CONNECTION_STRING";
 
 export function snippet(language, entity) {
-  const [name, subscription] = entity.path.split("/Subscriptions/");
-  const kind = subscription ? "subscription" : entity.type;
-  return SNIPPETS[language](kind, name, subscription);
+  const [name, subscription = null] = entity.path.split("/Subscriptions/");
+  const about = {
+    name,
+    subscription,
+    kind: subscription ? "subscription" : entity.type,
+    hasSessions: entity.requires_session,
+  };
+  const parts = SNIPPETS[language];
+  return [
+    parts.begin(about),
+    about.kind !== "subscription" && parts.send(about),
+    about.kind !== "topic" && parts.receive(about),
+    parts.end,
+  ]
+    .filter(Boolean)
+    .join("\n");
 }
 
+const quoted = (...names) =>
+  names
+    .filter(Boolean)
+    .map((name) => `"${name}"`)
+    .join(", ");
+
 const SNIPPETS = {
-  Python: (kind, name, subscription) => `import os
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+  Python: {
+    begin: ({ hasSessions }) => `import os
+from azure.servicebus import ${hasSessions ? "NEXT_AVAILABLE_SESSION, " : ""}ServiceBusClient, ServiceBusMessage
 
-with ServiceBusClient.from_connection_string(os.environ["${VARIABLE}"]) as client:
-${
-  kind !== "subscription"
-    ? `    with client.get_${kind}_sender("${name}") as sender:
-        sender.send_messages(ServiceBusMessage("hello"))
-`
-    : ""
-}${
-    kind !== "topic"
-      ? `    with client.${kind === "queue" ? `get_queue_receiver("${name}")` : `get_subscription_receiver("${name}", "${subscription}")`} as receiver:
-        for message in receiver.receive_messages(max_wait_time=5):
-            print(message)
-            receiver.complete_message(message)
-`
-      : ""
-  }`,
-  JavaScript: (kind, name, subscription) => `import { ServiceBusClient } from "@azure/service-bus";
+client = ServiceBusClient.from_connection_string(os.environ["${VARIABLE}"])`,
+    send: ({ kind, name, hasSessions }) => `with client.get_${kind}_sender("${name}") as sender:
+    sender.send_messages(ServiceBusMessage("hello"${hasSessions ? ', session_id="one"' : ""}))`,
+    receive: ({ kind, name, subscription, hasSessions }) =>
+      `with client.get_${kind}_receiver(${quoted(name, subscription)}${hasSessions ? ", session_id=NEXT_AVAILABLE_SESSION" : ""}) as receiver:
+    for message in receiver.receive_messages(max_wait_time=5):
+        print(message)
+        receiver.complete_message(message)`,
+    end: "client.close()\n",
+  },
+  JavaScript: {
+    begin: () => `import { ServiceBusClient } from "@azure/service-bus";
 
-const client = new ServiceBusClient(process.env.${VARIABLE});
-${
-  kind !== "subscription"
-    ? `await client.createSender("${name}").sendMessages({ body: "hello" });
-`
-    : ""
-}${
-    kind !== "topic"
-      ? `const receiver = client.createReceiver("${name}"${subscription ? `, "${subscription}"` : ""});
+const client = new ServiceBusClient(process.env.${VARIABLE});`,
+    send: ({ name, hasSessions }) =>
+      `await client.createSender("${name}").sendMessages({ body: "hello"${hasSessions ? ', sessionId: "one"' : ""} });`,
+    receive: ({ name, subscription, hasSessions }) =>
+      `const receiver = ${hasSessions ? "await client.acceptNextSession" : "client.createReceiver"}(${quoted(name, subscription)});
 for (const message of await receiver.receiveMessages(1)) {
   console.log(message.body);
   await receiver.completeMessage(message);
-}
-`
-      : ""
-  }await client.close();
-`,
-  Java: (
-    kind,
-    name,
-    subscription,
-  ) => `var builder = new ServiceBusClientBuilder().connectionString(System.getenv("${VARIABLE}"));
-${
-  kind !== "subscription"
-    ? `try (var sender = builder.sender().${kind}Name("${name}").buildClient()) {
-    sender.sendMessage(new ServiceBusMessage("hello"));
-}
-`
-    : ""
-}${
-    kind !== "topic"
-      ? `try (var receiver = builder.receiver().${kind === "queue" ? `queueName("${name}")` : `topicName("${name}").subscriptionName("${subscription}")`}.buildClient()) {
+}`,
+    end: "await client.close();\n",
+  },
+  Java: {
+    begin: () => `import com.azure.messaging.servicebus.*;
+
+var builder = new ServiceBusClientBuilder().connectionString(System.getenv("${VARIABLE}"));`,
+    send: ({
+      kind,
+      name,
+      hasSessions,
+    }) => `try (var sender = builder.sender().${kind}Name("${name}").buildClient()) {
+    sender.sendMessage(new ServiceBusMessage("hello")${hasSessions ? '.setSessionId("one")' : ""});
+}`,
+    receive: ({ name, subscription, hasSessions }) => {
+      const place = subscription
+        ? `topicName("${name}").subscriptionName("${subscription}")`
+        : `queueName("${name}")`;
+      const opened = hasSessions
+        ? `try (var sessions = builder.sessionReceiver().${place}.buildClient();
+     var receiver = sessions.acceptNextSession()) {`
+        : `try (var receiver = builder.receiver().${place}.buildClient()) {`;
+      return `${opened}
     receiver.receiveMessages(1).forEach(message -> {
         System.out.println(message.getBody());
         receiver.complete(message);
     });
-}
-`
-      : ""
-  }`,
-  Go: (
-    kind,
-    name,
-    subscription,
-  ) => `client, err := azservicebus.NewClientFromConnectionString(os.Getenv("${VARIABLE}"), nil)
+}`;
+    },
+    end: "",
+  },
+  Go: {
+    begin: () => `client, err := azservicebus.NewClientFromConnectionString(os.Getenv("${VARIABLE}"), nil)
+if err != nil { log.Fatal(err) }`,
+    send: ({ name, hasSessions }) => `sender, err := client.NewSender("${name}", nil)
 if err != nil { log.Fatal(err) }
-${
-  kind !== "subscription"
-    ? `sender, err := client.NewSender("${name}", nil)
-if err != nil { log.Fatal(err) }
-err = sender.SendMessage(ctx, &azservicebus.Message{Body: []byte("hello")}, nil)
-`
-    : ""
-}${
-    kind !== "topic"
-      ? `receiver, err := client.${kind === "queue" ? `NewReceiverForQueue("${name}", nil)` : `NewReceiverForSubscription("${name}", "${subscription}", nil)`}
+message := &azservicebus.Message{Body: []byte("hello")${hasSessions ? ', SessionID: to.Ptr("one")' : ""}}
+if err = sender.SendMessage(ctx, message, nil); err != nil { log.Fatal(err) }`,
+    receive: ({ name, subscription, hasSessions }) => {
+      const place = subscription ? "Subscription" : "Queue";
+      const call = hasSessions ? `AcceptNextSessionFor${place}(ctx, ` : `NewReceiverFor${place}(`;
+      return `receiver, err := client.${call}${quoted(name, subscription)}, nil)
 if err != nil { log.Fatal(err) }
 messages, err := receiver.ReceiveMessages(ctx, 1, nil)
-for _, message := range messages { err = receiver.CompleteMessage(ctx, message, nil) }
-`
-      : ""
-  }`,
-  ".NET": (
-    kind,
-    name,
-    subscription,
-  ) => `await using var client = new ServiceBusClient(Environment.GetEnvironmentVariable("${VARIABLE}"));
-${
-  kind !== "subscription"
-    ? `await client.CreateSender("${name}").SendMessageAsync(new ServiceBusMessage("hello"));
-`
-    : ""
-}${
-    kind !== "topic"
-      ? `var receiver = client.CreateReceiver("${name}"${subscription ? `, "${subscription}"` : ""});
+if err != nil { log.Fatal(err) }
+for _, message := range messages {
+    fmt.Println(string(message.Body))
+    if err = receiver.CompleteMessage(ctx, message, nil); err != nil { log.Fatal(err) }
+}`;
+    },
+    end: "client.Close(ctx)\n",
+  },
+  ".NET": {
+    begin: () => `using Azure.Messaging.ServiceBus;
+
+await using var client = new ServiceBusClient(Environment.GetEnvironmentVariable("${VARIABLE}"));`,
+    send: ({ name, hasSessions }) =>
+      `await client.CreateSender("${name}").SendMessageAsync(new ServiceBusMessage("hello")${hasSessions ? ' { SessionId = "one" }' : ""});`,
+    receive: ({ name, subscription, hasSessions }) =>
+      `var receiver = ${hasSessions ? "await client.AcceptNextSessionAsync" : "client.CreateReceiver"}(${quoted(name, subscription)});
 var message = await receiver.ReceiveMessageAsync();
 Console.WriteLine(message.Body);
-await receiver.CompleteMessageAsync(message);
-`
-      : ""
-  }`,
+await receiver.CompleteMessageAsync(message);`,
+    end: "",
+  },
 };

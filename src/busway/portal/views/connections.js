@@ -1,64 +1,73 @@
-// Who is connected, with their links.
+// Who is connected, with the key that they have shown and their links.
 import * as api from "../api.js";
-import { h, replace, empty } from "../dom.js";
-import { count } from "../format.js";
+import { h, replace, redraw, empty, problem, table } from "../dom.js";
+import { count, entityHref } from "../format.js";
+import { repeat } from "../polling.js";
 
 const EVERY_MS = 3000;
 
 export function show(page) {
   const list = h("div", {});
   replace(page, h("div", { class: "title" }, h("h1", {}, "Connections")), list);
-  let timer = null,
-    left = false;
 
-  async function poll() {
+  async function load() {
     try {
       const found = await api.get("/$busway/connections");
-      replace(
+      redraw(
         list,
+        h(
+          "p",
+          { class: "hint" },
+          `${count(found.total)} over AMQP, ${count(found.http_connections)} over HTTP.`,
+        ),
         found.total === 0
-          ? empty("Nobody is connected over AMQP. Programs appear here as soon as they open a client.")
-          : table(found),
+          ? empty(
+              "Nobody is connected over AMQP. Programs appear here as soon as they open a client: the Overview of an entity has one to copy.",
+            )
+          : table(["Client", "Access rule", "Address", "Links"], found.connections.map(row)),
+        found.total > found.connections.length &&
+          h("p", { class: "hint" }, `The first ${count(found.connections.length)} are shown.`),
       );
     } catch (error) {
-      replace(list, h("p", { class: "problem", role: "alert" }, error.message));
+      redraw(list, problem(error));
     }
-    if (!left) timer = setTimeout(poll, EVERY_MS);
   }
 
-  poll();
-  return () => {
-    left = true;
-    clearTimeout(timer);
-  };
+  return repeat(EVERY_MS, load);
 }
 
-function table(found) {
-  const heads = ["Client", "Address", "Transport", "Links"].map((each) => h("th", { scope: "col" }, each));
-  const rows = found.connections.map((each) =>
+function row(each) {
+  const links = each.links.filter((link) => link.entity || link.role === "transactions");
+  const others = [...new Set(each.links.filter((link) => link.node).map((link) => link.node))];
+  return h(
+    "tr",
+    { "data-key": each.id },
     h(
-      "tr",
+      "th",
+      { scope: "row", class: "cut", title: each.container },
+      each.product || each.container || each.id,
+      h("span", { class: "kind" }, each.container),
+    ),
+    h("td", {}, each.access_rules.join(", ") || "none shown yet"),
+    h("td", {}, each.address, each.transport === "websocket" && h("span", { class: "kind" }, " WebSocket")),
+    h(
+      "td",
       {},
-      h("th", { scope: "row", class: "cut" }, each.container || each.id),
-      h("td", {}, each.address),
-      h("td", {}, each.transport),
-      h("td", {}, each.links.length === 0 ? "–" : h("ul", { class: "plain" }, each.links.map(item))),
+      h(
+        "ul",
+        { class: "plain" },
+        links.map(item),
+        others.length > 0 && h("li", { class: "small" }, `requests to ${others.join(", ")}`),
+      ),
     ),
   );
-  return [
-    h("p", { class: "hint" }, `${count(found.total)} over AMQP, ${count(found.http_connections)} over HTTP.`),
-    h(
-      "div",
-      { class: "scroll" },
-      h("table", { class: "list" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows)),
-    ),
-  ];
 }
 
-function item(link) {
-  const place = link.entity && [
-    " ",
-    h("a", { href: `#/entity/${encodeURIComponent(link.entity)}` }, link.entity),
-  ];
-  return h("li", {}, link.role, place, h("span", { class: "small" }, ` credit ${count(link.credit)}`));
-}
+const item = (link) =>
+  h(
+    "li",
+    {},
+    `${link.role} `,
+    link.entity && h("a", { href: entityHref(link.entity) }, link.entity),
+    h("span", { class: "small" }, ` credit ${count(link.credit)}`),
+  );

@@ -1,19 +1,22 @@
 // Dialogs that create entities and rules, with the defaults of the service.
 import * as api from "../api.js";
-import { h, field, check, dialog, notice } from "../dom.js";
-import { toDuration } from "../format.js";
+import { h, field, check } from "../dom.js";
+import { dialog, notice } from "../dialogs.js";
+import { entityHref, toDuration } from "../format.js";
 import * as live from "../live.js";
+import { createEntity } from "../management.js";
 
 function partitioning(found) {
-  // P-9, P-13, P-14: ticked by default; where the tier leaves no choice it is shown and cannot be changed.
+  // P-9, P-11, P-13, P-14: ticked by default; where the tier leaves no choice it is shown and cannot be
+  // changed.
   const premium = found?.tier?.toLowerCase() === "premium";
   const forced = premium && found.namespace_partitions > 1;
   const box = h("input", { checked: premium ? forced : true, disabled: premium });
   const hint = !premium
     ? "16 partitions over all messaging stores. Later only busway pipeline migrate changes it."
     : forced
-      ? `In a Premium namespace with ${found.namespace_partitions} partitions every entity is partitioned.`
-      : "A Premium namespace without partitions has no partitioned entities.";
+      ? `No choice: in this Premium namespace every entity has ${found.namespace_partitions} partitions.`
+      : "No choice: this Premium namespace was made without partitions.";
   return {
     control: check("Enable partitioning", box, hint),
     value: () => (premium ? null : String(box.checked)),
@@ -24,10 +27,10 @@ const number = (value, min, max) => h("input", { type: "number", value, min, max
 const optional = (text, write = (value) => value) => (text.trim() === "" ? null : write(text));
 
 async function made(kind, path, settings) {
-  await api.createEntity(kind, api.pathOf(path), settings);
+  await createEntity(kind, api.pathOf(path), settings);
   await live.poll();
   notice(`${path} is created.`);
-  location.hash = `#/entity/${encodeURIComponent(path)}`;
+  location.hash = entityHref(path);
 }
 
 export function createQueue(found) {
@@ -127,27 +130,6 @@ export function createSubscription(topic) {
         DeadLetteringOnMessageExpiration: expired.checked,
         MaxDeliveryCount: deliveries.value,
       });
-    },
-  );
-}
-
-export function createRule(path, done) {
-  const name = h("input", { required: true, autocomplete: "off" });
-  const sql = h("input", { required: true, placeholder: "amount > 100 AND sys.Label = 'order'" });
-  const action = h("input", { placeholder: "SET priority = 'high'" });
-  return dialog(
-    "Create rule",
-    h(
-      "div",
-      { class: "form" },
-      field("Name", name),
-      field("SQL filter", sql),
-      field("Action", action, "Optional. It changes the copy that this subscription gets."),
-    ),
-    "Create",
-    async () => {
-      await api.createRule(api.pathOf(path), name.value.trim(), sql.value, action.value.trim() || null);
-      done();
     },
   );
 }

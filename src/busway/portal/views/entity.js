@@ -1,7 +1,10 @@
 // One entity: its tabs, and what belongs to all of them.
 import * as api from "../api.js";
-import { h, replace, tabs, dialog, notice } from "../dom.js";
+import { h, replace, badge, tabs } from "../dom.js";
+import { confirm, notice } from "../dialogs.js";
+import { count, entityHref } from "../format.js";
 import * as live from "../live.js";
+import { deleteEntity } from "../management.js";
 import * as overview from "./overview.js";
 import * as partitions from "./partitions.js";
 import * as explorer from "./explorer.js";
@@ -24,21 +27,27 @@ function tabsOf(entity) {
 }
 
 export async function show(page, [path, tab = "overview"], query) {
-  const base = `#/entity/${encodeURIComponent(path)}`;
   const content = h("div", {});
   if (api.ownEntity()) {
     // A key of one entity may not see its description: its messages are what there is to show.
     replace(page, h("div", { class: "title" }, h("h1", {}, path)), content);
     return explorer.show(content, { path, type: "queue", partitioned: false, partition_count: 1 }, query);
   }
-  const entity = await api.get(api.explorer(path));
+  const entity = await api.get(`${api.pathOf(path)}/$explorer`);
   const chosen = VIEWS[tab] ? tab : "overview";
   replace(
     page,
     h(
       "div",
       { class: "title" },
-      h("h1", {}, path, " ", h("span", { class: "kind" }, entity.type)),
+      h(
+        "h1",
+        {},
+        entity.path,
+        " ",
+        h("span", { class: "kind" }, entity.type, entity.partitioned && ` × ${entity.partition_count}`),
+        entity.status !== "Active" && badge("warn", entity.status),
+      ),
       h(
         "div",
         { class: "buttons" },
@@ -46,7 +55,11 @@ export async function show(page, [path, tab = "overview"], query) {
       ),
     ),
     tabs(
-      tabsOf(entity).map(([name, label]) => [name, label, name === "overview" ? base : `${base}/${name}`]),
+      tabsOf(entity).map(([name, label]) => [
+        name,
+        label,
+        entityHref(entity.path, name === "overview" ? "" : name),
+      ]),
       chosen,
     ),
     content,
@@ -54,27 +67,23 @@ export async function show(page, [path, tab = "overview"], query) {
   return VIEWS[chosen].show(content, entity, query);
 }
 
-function remove(entity) {
-  const held = entity.depth.messages;
-  return dialog(
+async function remove(entity) {
+  const held = (await api.get(`${api.pathOf(entity.path)}/$explorer`)).depth.messages;
+  const below =
+    entity.type === "topic" ? ` Its ${entity.subscriptions.length} subscriptions go with it.` : "";
+  return confirm(
     `Delete ${entity.path}?`,
-    h(
-      "p",
-      {},
-      held
-        ? `It holds ${held} messages, which are deleted with it. This cannot be undone.`
-        : "It holds no messages. This cannot be undone.",
-    ),
+    (held ? `It holds ${count(held)} messages, which are deleted with it.` : "It holds no messages.") +
+      `${below} This cannot be undone.`,
     "Delete",
     async () => {
-      await api.deleteEntity(api.pathOf(entity.path));
+      await deleteEntity(api.pathOf(entity.path));
       await live.poll();
       notice(`${entity.path} is deleted.`);
       location.hash =
         entity.type === "subscription"
-          ? `#/entity/${encodeURIComponent(entity.path.split("/Subscriptions/")[0])}`
+          ? entityHref(entity.path.split("/Subscriptions/")[0], "subscriptions")
           : "#/";
     },
-    "danger",
   );
 }

@@ -1,9 +1,16 @@
-// Messages of an entity: peeked page by page, shown in full at the side, sent, received, settled.
+// Messages of an entity: peeked at page by page, shown in full at the side, received, settled, purged.
 import * as api from "../api.js";
-import { h, replace, field, dialog, notice, empty } from "../dom.js";
-import { bytesOf, count, hexOf, size, textOf, time } from "../format.js";
+import { h, replace, empty, field } from "../dom.js";
+import { attempt, confirm, dialog, notice } from "../dialogs.js";
+import { count, entityHref } from "../format.js";
+import * as messages from "../messages.js";
+import { compose } from "./compose.js";
+import { messageDetail } from "./message.js";
+import { messageRow, messageHeads } from "./message_row.js";
 
 const PAGE = 50;
+const PREVIEW_BYTES = 200;
+const WHOLE_BYTES = 256 * 1024; // of a body that is opened; larger ones are loaded when asked for
 const KINDS = [
   ["active", "Active", "main", "active"],
   ["scheduled", "Scheduled", "main", "scheduled"],
@@ -13,178 +20,129 @@ const KINDS = [
   ["transfer-dead-letter", "Transfer dead letters", "transfer-dead-letter", null],
 ];
 
-export function show(page, entity, query) {
+export async function show(page, entity, query) {
   const kind = KINDS.find(([name]) => name === query.get("state")) || KINDS[0];
-  const [, , queue, state] = kind;
-  const base = `#/entity/${encodeURIComponent(entity.path)}/explorer`;
+  const [name, , queue, state] = kind;
+  const filters = { session: query.get("session") ?? "", partition: query.get("partition") ?? "" };
+  const isDead = queue.endsWith("dead-letter");
+  const canSend = queue === "main" && entity.type !== "subscription";
   const held = new Map();
+  const chosen = new Set();
+  let following = 0;
+
+  const status = h("p", { class: "hint", role: "status" });
   const rows = h("tbody", {});
   const side = h("aside", { class: "detail", "aria-label": "Message" });
-  const status = h("p", { class: "hint", role: "status" });
-  const chosen = new Set();
-  const session = query.get("session");
-  let following = null;
-
-  const canSend = queue === "main" && entity.type !== "subscription";
-  const isDead = queue.endsWith("dead-letter");
-  const more = h("button", { onclick: () => load(following) }, "Load more");
-  const actions = h(
-    "div",
-    { class: "row" },
-    canSend && h("button", { class: "primary", onclick: () => compose(entity, refresh) }, "Send message"),
-    state !== "scheduled" &&
-      state !== "deferred" &&
-      queue !== "transfer" &&
-      !entity.requires_session &&
-      h("button", { onclick: receiveOne }, "Receive and lock one"),
-    state === "deferred" && h("button", { onclick: lockChosen }, "Lock chosen"),
-    isDead && h("button", { onclick: () => resubmit([...chosen]) }, "Resubmit chosen"),
-    isDead && h("button", { onclick: () => resubmit(null) }, "Resubmit all"),
-    queue !== "transfer" &&
-      state !== "scheduled" &&
-      state !== "deferred" &&
-      h("button", { class: "danger", onclick: purge }, "Purge"),
-    h("button", { onclick: refresh }, "Refresh"),
-  );
-  const table = h(
-    "div",
-    { class: "scroll" },
-    h(
-      "table",
-      { class: "list" },
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          h("th", { scope: "col" }, h("span", { class: "hidden" }, "Chosen")),
-          h("th", { scope: "col", class: "number" }, "Number"),
-          entity.partitioned && h("th", { scope: "col", class: "number" }, "Partition"),
-          h("th", { scope: "col" }, "Message id"),
-          h("th", { scope: "col" }, "Subject"),
-          h("th", { scope: "col" }, "Body"),
-          h("th", { scope: "col" }, "Enqueued"),
-          h("th", { scope: "col", class: "number" }, "Deliveries"),
-          h("th", { scope: "col", class: "number" }, "Size"),
-          isDead && h("th", { scope: "col" }, "Reason"),
-        ),
-      ),
-      rows,
-    ),
-  );
   const list = h("div", { class: "messages" });
+  const more = h("button", { onclick: () => attempt(load) }, "Load more");
+  const all = h("input", {
+    type: "checkbox",
+    "aria-label": "Choose all that are shown",
+    onchange: chooseAll,
+  });
+  const tableOf = h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Messages" },
+    h("table", { class: "list" }, h("thead", {}, messageHeads(entity, isDead, all)), rows),
+  );
   replace(
     page,
-    h(
-      "div",
-      { class: "row kinds", role: "group", "aria-label": "Which messages" },
-      KINDS.filter(
-        ([name]) =>
-          entity.depth?.transfer || entity.depth?.transfer_dead_letter || !name.startsWith("transfer"),
-      ).map(([name, label]) =>
-        h(
-          "a",
-          { href: `${base}?state=${name}`, class: "chip", "aria-current": name === kind[0] ? "page" : null },
-          label,
-        ),
-      ),
-    ),
-    session !== null &&
-      h("p", { class: "hint" }, `Only session ${session}. `, h("a", { href: base }, "Show all")),
-    actions,
+    kinds(entity, name),
+    filterHint(entity, name, filters),
+    h("div", { class: "row" }, actions()),
     status,
     h("div", { class: "split" }, list, side),
   );
 
-  async function load(from = 0) {
-    const asked = new URLSearchParams({ from: from ?? 0, count: PAGE, preview: 200 });
-    if (state !== null) asked.set("state", state);
-    if (session !== null) asked.set("session", session);
-    let found;
-    try {
-      found = await api.get(`${api.explorer(entity.path, queue)}/messages?${asked}`);
-    } catch (error) {
-      status.textContent = error.message;
-      return;
-    }
+  function actions() {
+    const isLockable = ["active", "dead-letter", "transfer-dead-letter"].includes(name);
+    return [
+      canSend && h("button", { class: "primary", onclick: () => compose(entity, refresh) }, "Send message"),
+      isLockable &&
+        (queue !== "main" || !entity.requires_session) &&
+        h("button", { onclick: receiveOne }, "Receive and lock one"),
+      state === "deferred" && h("button", { onclick: lockChosen }, "Lock chosen"),
+      isDead && h("button", { onclick: () => resubmit([...chosen]) }, "Resubmit chosen"),
+      isDead && h("button", { onclick: () => resubmit(null) }, "Resubmit all"),
+      queue !== "transfer" && h("button", { class: "danger", onclick: purge }, "Purge"),
+      h("button", { onclick: refresh }, "Refresh"),
+    ];
+  }
+
+  async function load() {
+    const asked = { from: following ?? 0, count: PAGE, preview: PREVIEW_BYTES };
+    if (state !== null) asked.state = state;
+    for (const [filter, value] of Object.entries(filters)) if (value !== "") asked[filter] = value;
+    const found = await messages.peek(entity.path, queue, asked);
     following = found.next;
-    rows.append(...found.messages.map(row));
+    rows.append(...found.messages.map(rowOf));
     const isLast = found.messages.length === 0 || following === null;
     if (rows.children.length === 0) replace(list, nothing());
-    else replace(list, table, isLast ? null : more);
+    else replace(list, tableOf, !isLast && more);
     status.textContent = rows.children.length
       ? `${count(rows.children.length)} messages shown${isLast ? "" : "; there may be more"}.`
       : "";
   }
 
-  function nothing() {
-    if (isDead)
-      return empty("No dead letters. Messages come here when they cannot be delivered or processed.");
-    if (state === "scheduled")
-      return empty("Nothing is scheduled. Send a message with a time to see it here.");
-    if (state === "deferred")
-      return empty("Nothing is deferred. Receive a message and defer it to see it here.");
-    return empty(
-      "No messages.",
-      canSend && h("button", { class: "primary", onclick: () => compose(entity, refresh) }, "Send message"),
-    );
-  }
-
-  function row(message) {
-    const pick = h("input", {
-      type: "checkbox",
-      "aria-label": `Choose message ${message.sequence_number}`,
-      onchange: () =>
-        pick.checked ? chosen.add(message.sequence_number) : chosen.delete(message.sequence_number),
+  function rowOf(message) {
+    const number = message.sequence_number;
+    return messageRow(message, entity, isDead, {
+      open: () => open(number),
+      choose: (isChosen) => (isChosen ? chosen.add(number) : chosen.delete(number)),
     });
-    const preview = textOf(bytesOf(message.body.base64));
-    return h(
-      "tr",
-      {},
-      h("td", {}, pick),
-      h(
-        "th",
-        { scope: "row", class: "number" },
-        h(
-          "button",
-          { class: "link", onclick: () => open(message.sequence_number) },
-          entity.partitioned ? message.sequence_number % 2 ** 48 : message.sequence_number,
-        ),
-      ),
-      entity.partitioned && h("td", { class: "number" }, message.partition),
-      h("td", { class: "cut" }, message.message_id ?? "–"),
-      h("td", { class: "cut" }, message.subject ?? "–"),
-      h("td", { class: "cut body" }, message.body.text ?? preview ?? `${size(message.body.size)} binary`),
-      h("td", {}, time(message.enqueued_time)),
-      h("td", { class: "number" }, message.delivery_count),
-      h("td", { class: "number" }, size(message.size)),
-      isDead && h("td", { class: "cut" }, message.dead_letter_reason ?? "–"),
+  }
+
+  function chooseAll() {
+    for (const each of rows.querySelectorAll("input")) if (each.checked !== all.checked) each.click();
+  }
+
+  async function refresh() {
+    chosen.clear();
+    all.checked = false;
+    following = 0;
+    rows.replaceChildren();
+    await attempt(load);
+  }
+
+  // --- One message ---------------------------------------------------------------------------------
+
+  // Its number is in the address, so that a reload or somebody else sees it, too.
+  async function open(number, bytes = WHOLE_BYTES) {
+    const asked = { from: number, count: 1, preview: bytes };
+    const found = await attempt(() => messages.peek(entity.path, queue, asked));
+    if (!found) return;
+    const message = found.messages.find((each) => each.sequence_number === number);
+    history.replaceState(
+      null,
+      "",
+      entityHref(entity.path, "explorer", { state: name, ...filters, message: number }),
     );
+    for (const row of rows.children)
+      row.toggleAttribute("aria-current", row.dataset.number === String(number));
+    replace(
+      side,
+      message
+        ? messageDetail(message, {
+            lock: held.get(number),
+            settle: (settlement) => settle(message, settlement),
+            resubmit: isDead ? () => resubmit([number]) : null,
+            loadAll: () => open(number, "all"),
+            close,
+          })
+        : h("p", { class: "hint" }, "That message is no longer here."),
+    );
+    side.querySelector("h2")?.focus();
   }
 
-  async function open(number) {
-    try {
-      const found = await api.get(
-        `${api.explorer(entity.path, queue)}/messages?from=${number}&count=1&preview=all`,
-      );
-      const message = found.messages.find((each) => each.sequence_number === number);
-      replace(
-        side,
-        message
-          ? detail(message, held.get(number), settleOne)
-          : h("p", { class: "hint" }, "That message is no longer here."),
-      );
-      side.scrollIntoView({ block: "nearest" });
-      side.querySelector("h2")?.focus();
-    } catch (error) {
-      notice(error.message, "error");
-    }
+  function close() {
+    replace(side);
+    for (const row of rows.children) row.removeAttribute("aria-current");
+    history.replaceState(null, "", entityHref(entity.path, "explorer", { state: name, ...filters }));
   }
 
-  async function receiveOne() {
-    try {
-      const got = await api.receive(entity.path, queue);
+  function receiveOne() {
+    return attempt(async () => {
+      const got = await messages.receive(entity.path, queue);
       if (got === null) {
         notice("There is no message to receive now.");
         return;
@@ -192,60 +150,48 @@ export function show(page, entity, query) {
       held.set(got.number, got);
       notice(`Message ${got.id ?? got.number} is locked for you until ${got.until}.`);
       await open(got.number);
-    } catch (error) {
-      notice(error.message, "error");
-    }
+    });
   }
 
-  async function lockChosen() {
-    if (chosen.size === 0) {
-      notice("Choose deferred messages first.");
-      return;
-    }
-    try {
+  function lockChosen() {
+    return attempt(async () => {
+      if (chosen.size === 0) throw new Error("Choose deferred messages first.");
       for (const number of chosen) {
-        const got = await api.send("POST", `${api.explorer(entity.path, queue)}/messages/lock`, {
-          sequence_numbers: [number],
-        });
-        held.set(number, { number, token: got.messages[0].lock_token });
+        const got = await messages.lockDeferred(entity.path, queue, number);
+        held.set(number, { number, token: got.lock_token });
       }
       notice(`${chosen.size} messages are locked for you.`);
       await open([...chosen][0]);
-    } catch (error) {
-      notice(error.message, "error");
-    }
+    });
   }
 
-  async function settleOne(message, settlement) {
-    const reason = h("input", {}),
-      description = h("input", {});
-    const lock = held.get(message.sequence_number);
+  async function settle(message, settlement) {
+    const number = message.sequence_number;
+    const reason = h("input", {});
+    const description = h("input", {});
     const act = async () => {
-      await api.settle(entity.path, queue, lock.token, settlement, reason.value, description.value);
-      held.delete(message.sequence_number);
-      replace(side);
+      const { token } = held.get(number);
+      await messages.settle(entity.path, queue, token, settlement, reason.value, description.value);
+      held.delete(number);
+      close();
       await refresh();
     };
-    try {
-      if (settlement === "dead-letter")
-        await dialog(
-          "Dead-letter this message",
-          h("div", { class: "form" }, field("Reason", reason), field("Description", description)),
-          "Dead-letter",
-          act,
-        );
-      else await act();
-    } catch (error) {
-      notice(error.message, "error");
+    if (settlement !== "dead-letter") {
+      await attempt(act);
+      return;
     }
+    const form = h("div", { class: "form" }, field("Reason", reason), field("Description", description));
+    await dialog("Dead-letter this message", form, "Dead-letter", act);
   }
 
+  // --- Many messages -------------------------------------------------------------------------------
+
   async function resubmit(numbers) {
-    if (numbers !== null && numbers.length === 0) {
+    if (numbers?.length === 0) {
       notice("Choose messages first.");
       return;
     }
-    const what = numbers === null ? "all dead letters" : `${numbers.length} dead letters`;
+    const what = numbers === null ? "all dead letters" : `${count(numbers.length)} of the dead letters`;
     const to =
       entity.type === "subscription"
         ? `the topic ${entity.path.split("/Subscriptions/")[0]}, so that all of its subscriptions may get them`
@@ -255,221 +201,94 @@ export function show(page, entity, query) {
       h("p", {}, `Each goes back to ${to}, and leaves the dead letters in the same commit.`),
       "Resubmit",
       async () => {
-        let moved = 0;
-        for (;;) {
-          const done = await api.send(
-            "POST",
-            `${api.explorer(entity.path, queue)}/resubmit`,
-            numbers === null ? {} : { sequence_numbers: numbers },
-          );
-          moved += done.resubmitted;
-          if (!done.more) break;
-        }
+        const moved = await messages.resubmit(entity.path, queue, numbers);
         notice(`${count(moved)} messages are resubmitted.`);
+        close();
         await refresh();
       },
     );
   }
 
   async function purge() {
-    const now = await api.get(api.explorer(entity.path)).catch(() => null);
-    const there = now ? (isDead ? now.depth.dead_letter : now.depth.active) : null;
-    await dialog(
-      "Purge?",
-      h(
-        "p",
-        {},
-        there === null
-          ? "All messages that nobody has locked are deleted."
-          : `${count(there)} messages are deleted, except those that somebody has locked.`,
-        " This cannot be undone.",
-      ),
+    const depth = api.ownEntity() ? null : (await api.get(`${api.pathOf(entity.path)}/$explorer`)).depth;
+    const there = depth && depth[name.replaceAll("-", "_")];
+    const words = there === null ? "All messages here" : `${count(there)} messages`;
+    await confirm(
+      `Purge ${kind[1].toLowerCase()} of ${entity.path}?`,
+      `${words} are deleted, except those that somebody has locked. This cannot be undone.`,
       "Purge",
       async () => {
-        let deleted = 0;
-        for (;;) {
-          const done = await api.send("DELETE", `${api.explorer(entity.path, queue)}/messages`);
-          deleted += done.deleted;
-          if (!done.more) break;
-        }
+        const deleted = await messages.purge(entity.path, queue, state);
         notice(`${count(deleted)} messages are deleted.`);
+        close();
         await refresh();
       },
-      "danger",
     );
   }
 
-  async function refresh() {
-    chosen.clear();
-    rows.replaceChildren();
-    await load();
+  function nothing() {
+    if (filters.session !== "" || filters.partition !== "")
+      return empty(
+        "No such messages.",
+        h("a", { href: entityHref(entity.path, "explorer", { state: name }) }, "Show all"),
+      );
+    if (isDead)
+      return empty("No dead letters. Messages come here when they cannot be delivered or processed.");
+    if (state === "scheduled")
+      return empty("Nothing is scheduled. Send a message with a time to see it here.");
+    if (state === "deferred")
+      return empty("Nothing is deferred. Receive a message and defer it to see it here.");
+    return empty(
+      entity.type === "subscription"
+        ? "No messages. Send one to the topic that one of the rules of this subscription takes."
+        : "No messages. Send one here, or with the program in the Overview.",
+      canSend && h("button", { class: "primary", onclick: () => compose(entity, refresh) }, "Send message"),
+    );
   }
 
-  load();
+  await load();
+  if (query.has("message")) await open(Number(query.get("message")));
   return () => {};
 }
 
-function detail(message, lock, settleOne) {
-  const known = [
-    ["Sequence number", message.sequence_number],
-    ["Partition", message.partition],
-    ["State", message.state],
-    ["Message id", message.message_id],
-    ["Session", message.session_id],
-    ["Subject", message.subject],
-    ["Correlation id", message.correlation_id],
-    ["Content type", message.content_type],
-    ["To", message.to],
-    ["Reply to", message.reply_to],
-    ["Reply to session", message.reply_to_session_id],
-    ["Partition key", message.partition_key],
-    ["Via partition key", message.via_partition_key],
-    ["Enqueued", time(message.enqueued_time)],
-    ["Scheduled for", message.scheduled_time && time(message.scheduled_time)],
-    ["Expires", message.expires_time && time(message.expires_time)],
-    ["Deliveries", message.delivery_count],
-    ["Size", size(message.size)],
-    ["Dead-letter reason", message.dead_letter_reason],
-    ["Dead-letter description", message.dead_letter_error_description],
-    ["Dead-letter source", message.dead_letter_source],
-  ];
-  const pairs = (items) =>
-    h(
-      "dl",
-      { class: "pairs" },
-      items.map(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]),
-    );
-  const typed = (values) =>
-    pairs(Object.entries(values).map(([name, { type, value }]) => [name, `${value ?? "null"} (${type})`]));
-  const settlements =
-    lock &&
-    h(
-      "div",
-      { class: "row" },
-      h("span", { class: "badge good" }, "locked for you"),
-      ["complete", "abandon", "defer", "dead-letter"].map((each) =>
-        h("button", { onclick: () => settleOne(message, each) }, each[0].toUpperCase() + each.slice(1)),
-      ),
-    );
-  return [
-    h("h2", { tabindex: "-1" }, message.message_id ?? `Message ${message.sequence_number}`),
-    settlements,
-    body(message),
-    h("h3", {}, "Properties"),
-    pairs(known.filter(([, value]) => value !== null && value !== undefined && value !== false)),
-    Object.keys(message.application_properties).length > 0 && [
-      h("h3", {}, "Application properties"),
-      typed(message.application_properties),
-    ],
-    Object.keys(message.annotations).length > 0 && [h("h3", {}, "Annotations"), typed(message.annotations)],
-  ];
-}
-
-function body(message) {
-  const bytes = bytesOf(message.body.base64);
-  const text = message.body.text ?? textOf(bytes);
-  const forms = {};
-  if (text !== null) {
-    forms.Text = () => text;
-    try {
-      const value = JSON.parse(text);
-      forms.JSON = () => JSON.stringify(value, null, 2);
-    } catch {
-      /* it is no JSON, so that form is not offered */
-    }
-    if (/^\s*</.test(text)) {
-      const xml = new DOMParser().parseFromString(text, "application/xml");
-      if (!xml.querySelector("parsererror")) forms.XML = () => indented(xml.documentElement, 0);
-    }
-  }
-  forms.Hex = () => hexOf(bytes.slice(0, 65536));
-  const shown = h("pre", { class: "body", tabindex: "0" });
-  const names = Object.keys(forms);
-  const buttons = names.map((name) => h("button", { class: "quiet", onclick: () => choose(name) }, name));
-  function choose(name) {
-    shown.textContent = forms[name]();
-    buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === name)));
-  }
-  choose(forms.JSON ? "JSON" : forms.XML ? "XML" : names[0]);
+function kinds(entity, current) {
+  const isThere = ([name]) =>
+    !name.startsWith("transfer") || name === current || entity.depth?.[name.replaceAll("-", "_")];
   return h(
-    "div",
-    {},
-    h("div", { class: "row" }, h("h3", {}, `Body, ${size(message.body.size)}`), buttons),
-    bytes.length || text ? shown : h("p", { class: "hint" }, "It has no body."),
+    "nav",
+    { class: "row kinds", "aria-label": "Which messages" },
+    KINDS.filter(isThere).map(([name, label]) =>
+      h(
+        "a",
+        {
+          href: entityHref(entity.path, "explorer", { state: name }),
+          class: "chip",
+          "aria-current": name === current ? "page" : null,
+        },
+        label,
+        entity.depth && h("span", { class: "number" }, ` ${count(entity.depth[name.replaceAll("-", "_")])}`),
+      ),
+    ),
   );
 }
 
-function indented(node, depth) {
-  const pad = "  ".repeat(depth);
-  const attributes = [...node.attributes].map((each) => ` ${each.name}="${each.value}"`).join("");
-  const children = [...node.children];
-  if (children.length === 0)
-    return `${pad}<${node.nodeName}${attributes}>${node.textContent}</${node.nodeName}>`;
-  return [
-    `${pad}<${node.nodeName}${attributes}>`,
-    ...children.map((child) => indented(child, depth + 1)),
-    `${pad}</${node.nodeName}>`,
-  ].join("\n");
-}
-
-export function compose(entity, done) {
-  const content = h("textarea", { rows: 6 });
-  const type = h("input", { value: "application/json", list: "content-types" });
-  const id = h("input", {}),
-    subject = h("input", {}),
-    session = h("input", { required: Boolean(entity.requires_session) }),
-    key = h("input", {}),
-    correlation = h("input", {});
-  const scheduled = h("input", { type: "datetime-local", step: "1" });
-  const properties = h("textarea", { rows: 3, placeholder: '{"amount": 5}' });
-  const copies = h("input", { type: "number", min: 1, max: 1000, value: 1 });
-  return dialog(
-    `Send to ${entity.path}`,
-    h(
-      "div",
-      { class: "form" },
-      field("Body", content),
-      field("Content type", type),
-      field("Message id", id, "Empty: the broker gives one."),
-      field("Subject", subject),
-      field("Session id", session),
-      field("Partition key", key),
-      field("Correlation id", correlation),
-      field("Application properties", properties, "A JSON object."),
-      field("Schedule for", scheduled, "Empty: now."),
-      field("Copies", copies),
-    ),
-    "Send",
-    async () => {
-      let values = {};
-      if (properties.value.trim()) {
-        try {
-          values = JSON.parse(properties.value);
-        } catch (error) {
-          throw new Error(`The application properties are no JSON: ${error.message}`);
-        }
-      }
-      const broker = Object.fromEntries(
-        Object.entries({
-          MessageId: id.value,
-          Label: subject.value,
-          SessionId: session.value,
-          PartitionKey: key.value,
-          CorrelationId: correlation.value,
-          ScheduledEnqueueTimeUtc: scheduled.value && new Date(scheduled.value).toISOString(),
-        }).filter(([, value]) => value),
-      );
-      for (let sent = 0; sent < Number(copies.value); sent += 1) {
-        await api.sendMessage(entity.path, {
-          body: content.value,
-          contentType: type.value,
-          broker:
-            sent && broker.MessageId ? { ...broker, MessageId: `${broker.MessageId}-${sent + 1}` } : broker,
-          properties: values,
-        });
-      }
-      notice(Number(copies.value) === 1 ? "The message is sent." : `${copies.value} messages are sent.`);
-      await done();
-    },
+function filterHint(entity, name, { session, partition }) {
+  const only = [session !== "" && `session ${session}`, partition !== "" && `partition ${partition}`].filter(
+    Boolean,
+  );
+  if (only.length === 0)
+    return (
+      entity.requires_session &&
+      h(
+        "p",
+        { class: "hint" },
+        "Messages of sessions are received by whoever holds the session, with an SDK.",
+      )
+    );
+  return h(
+    "p",
+    { class: "hint" },
+    `Only ${only.join(", ")}. `,
+    h("a", { href: entityHref(entity.path, "explorer", { state: name }) }, "Show all"),
   );
 }

@@ -1,7 +1,10 @@
 // Access rules of the namespace and their keys.
 import * as api from "../api.js";
-import { h, replace, field, check, dialog, notice } from "../dom.js";
+import { h, replace, field, check } from "../dom.js";
+import { attempt, confirm, copyButton, dialog, notice } from "../dialogs.js";
 import { time } from "../format.js";
+
+const ROOT = "RootManageSharedAccessKey";
 
 export async function show(page) {
   const rows = h("tbody", {});
@@ -52,24 +55,28 @@ export async function show(page) {
           h(
             "td",
             {},
-            h("button", { class: "link", onclick: () => reveal(rule.name) }, "Keys"),
+            h("button", { class: "link", onclick: () => attempt(() => reveal(rule.name)) }, "Keys"),
             " ",
             h("button", { class: "link", onclick: () => renew(rule.name) }, "Renew"),
             " ",
-            rule.name !== "RootManageSharedAccessKey" &&
-              h("button", { class: "link", onclick: () => remove(rule.name) }, "Delete"),
+            rule.name !== ROOT && h("button", { class: "link", onclick: () => edit(rule) }, "Edit"),
+            " ",
+            rule.name !== ROOT && h("button", { class: "link", onclick: () => remove(rule.name) }, "Delete"),
           ),
         ),
       ),
     );
   }
 
-  const string = (name, key) =>
-    `Endpoint=sb://${location.host};SharedAccessKeyName=${name};SharedAccessKey=${key};UseDevelopmentEmulator=true;`;
-
   async function reveal(name) {
     const rule = await api.get(`/$busway/rules/${encodeURIComponent(name)}`);
-    const shown = (label, text) => field(label, h("input", { value: text, readonly: true }));
+    const shown = (label, text) =>
+      h(
+        "div",
+        { class: "copied" },
+        field(label, h("input", { value: text, readonly: true })),
+        copyButton(() => text),
+      );
     await dialog(
       `Keys of ${name}`,
       h(
@@ -77,19 +84,28 @@ export async function show(page) {
         { class: "form" },
         shown("Primary key", rule.primary_key),
         shown("Secondary key", rule.secondary_key ?? ""),
-        shown("Connection string", string(name, rule.primary_key)),
+        shown("Connection string", api.connectionString(name, rule.primary_key, null)),
       ),
       null,
     );
   }
 
-  async function create() {
-    const name = h("input", { required: true }),
-      sends = h("input", { checked: true }),
-      listens = h("input", { checked: true }),
-      manages = h("input", {});
-    await dialog(
-      "Create an access rule",
+  const create = () => edit(null);
+
+  // A new rule, or other rights for one that is there; its keys stay.
+  function edit(rule) {
+    const has = (right) => (rule ? rule.rights.includes(right) : right !== "Manage");
+    const name = h("input", {
+      required: true,
+      autocomplete: "off",
+      value: rule?.name ?? "",
+      disabled: rule !== null,
+    });
+    const [sends, listens, manages] = ["Send", "Listen", "Manage"].map((right) =>
+      h("input", { checked: has(right) }),
+    );
+    return dialog(
+      rule ? `Edit ${rule.name}` : "Create an access rule",
       h(
         "div",
         { class: "form" },
@@ -98,7 +114,7 @@ export async function show(page) {
         check("Listen", listens),
         check("Manage", manages, "It brings Send and Listen."),
       ),
-      "Create",
+      rule ? "Save" : "Create",
       async () => {
         const rights = manages.checked
           ? ["Manage", "Send", "Listen"]
@@ -139,16 +155,10 @@ export async function show(page) {
   }
 
   const remove = (name) =>
-    dialog(
-      `Delete the rule ${name}?`,
-      h("p", {}, "Programs that use its keys are refused."),
-      "Delete",
-      async () => {
-        await api.send("DELETE", `/$busway/rules/${encodeURIComponent(name)}`);
-        await load();
-      },
-      "danger",
-    );
+    confirm(`Delete the rule ${name}?`, "Programs that use its keys are refused.", "Delete", async () => {
+      await api.send("DELETE", `/$busway/rules/${encodeURIComponent(name)}`);
+      await load();
+    });
 
   await load();
   return () => {};

@@ -1,7 +1,8 @@
 // Sessions that have messages or a state.
 import * as api from "../api.js";
-import { h, replace, empty, dialog } from "../dom.js";
-import { bytesOf, count, hexOf, textOf } from "../format.js";
+import { h, replace, empty, table } from "../dom.js";
+import { attempt, dialog } from "../dialogs.js";
+import { bytesOf, count, entityHref, hexOf, textOf } from "../format.js";
 
 export async function show(page, entity) {
   const list = h("div", {});
@@ -9,74 +10,59 @@ export async function show(page, entity) {
     type: "search",
     placeholder: "Search sessions",
     "aria-label": "Search sessions",
-    onchange: () => load(),
+    oninput: () => attempt(load),
   });
-  replace(page, h("div", { class: "row" }, search, h("button", { onclick: () => load() }, "Refresh")), list);
+  const sessions = `${api.pathOf(entity.path)}/$explorer/sessions`;
+  replace(
+    page,
+    h("div", { class: "row" }, search, h("button", { onclick: () => attempt(load) }, "Refresh")),
+    list,
+  );
 
   async function load() {
-    const found = await api.get(
-      `${api.explorer(entity.path)}/sessions?search=${encodeURIComponent(search.value)}`,
-    );
+    const wanted = search.value;
+    const found = await api.get(`${sessions}?search=${encodeURIComponent(wanted)}`);
+    if (wanted !== search.value) return; // somebody has typed on
     if (found.total === 0) {
-      replace(list, empty("No session has messages or a state."));
+      replace(
+        list,
+        empty(
+          wanted
+            ? "No session has that in its id."
+            : "No session has messages or a state. Send a message with a session id to see it here.",
+        ),
+      );
       return;
     }
+    const isCut = found.total > found.sessions.length;
     replace(
       list,
       h(
         "p",
         { class: "hint" },
-        `${count(found.total)} sessions${found.total > found.sessions.length ? `, the first ${found.sessions.length} shown` : ""}.`,
+        `${count(found.total)} sessions${isCut ? `, the first ${found.sessions.length} are shown` : ""}.`,
       ),
-      h(
-        "div",
-        { class: "scroll" },
-        h(
-          "table",
-          { class: "list" },
-          h(
-            "thead",
-            {},
-            h(
-              "tr",
-              {},
-              h("th", { scope: "col" }, "Session"),
-              h("th", { scope: "col", class: "number" }, "Partition"),
-              h("th", { scope: "col" }, ""),
-            ),
-          ),
-          h(
-            "tbody",
-            {},
-            found.sessions.map((each) =>
-              h(
-                "tr",
-                {},
-                h("th", { scope: "row" }, each.session_id),
-                h("td", { class: "number" }, each.partition),
-                h(
-                  "td",
-                  {},
-                  h(
-                    "a",
-                    {
-                      href: `#/entity/${encodeURIComponent(entity.path)}/explorer?session=${encodeURIComponent(each.session_id)}`,
-                    },
-                    "Messages",
-                  ),
-                  " ",
-                  h("button", { class: "link", onclick: () => state(each.session_id) }, "State"),
-                ),
-              ),
-            ),
-          ),
-        ),
-      ),
+      table(["Session", ["Partition", "number"], ""], found.sessions.map(row)),
     );
   }
 
+  const row = (each) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, each.session_id),
+      h("td", { class: "number" }, each.partition),
+      h(
+        "td",
+        {},
+        h("a", { href: entityHref(entity.path, "explorer", { session: each.session_id }) }, "Messages"),
+        " ",
+        h("button", { class: "link", onclick: () => attempt(() => state(each.session_id)) }, "State"),
+      ),
+    );
+
   async function state(id) {
-    const found = await api.get(`${api.explorer(entity.path)}/sessions/${encodeURIComponent(id)}`);
+    const found = await api.get(`${sessions}/${encodeURIComponent(id)}`);
     const bytes = found.state_base64 === null ? null : bytesOf(found.state_base64);
     const text = bytes && (textOf(bytes) ?? hexOf(bytes));
     await dialog(

@@ -1,8 +1,10 @@
 // The description of an entity, as management has it; what may change can be changed.
 import * as api from "../api.js";
-import { h, replace, field, check, dialog, notice } from "../dom.js";
+import { h, replace, field, check } from "../dom.js";
+import { attempt, dialog, notice } from "../dialogs.js";
 import { duration, toDuration } from "../format.js";
 import * as live from "../live.js";
+import { readEntity, updateEntity } from "../management.js";
 
 const SPANS = [
   "LockDuration",
@@ -44,12 +46,25 @@ export async function show(page, entity) {
   const table = h("tbody", {});
   replace(
     page,
-    h("div", { class: "row" }, h("button", { onclick: edit }, "Edit")),
-    h("div", { class: "scroll" }, h("table", { class: "list" }, table)),
+    h(
+      "div",
+      { class: "row" },
+      h("button", { onclick: () => attempt(edit) }, "Edit"),
+      h(
+        "span",
+        { class: "hint" },
+        "Partitioning, sessions and duplicate detection are chosen when an entity is created.",
+      ),
+    ),
+    h(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": "Settings" },
+      h("table", { class: "list settings" }, table),
+    ),
   );
 
   async function load() {
-    const { description } = await api.readEntity(api.pathOf(entity.path));
+    const { description } = await readEntity(api.pathOf(entity.path));
     replace(
       table,
       [...description.children]
@@ -70,7 +85,7 @@ export async function show(page, entity) {
   }
 
   async function edit() {
-    const { value } = await api.readEntity(api.pathOf(entity.path));
+    const { value } = await readEntity(api.pathOf(entity.path));
     const controls = CHANGEABLE[entity.type].map((name) => {
       const now = value(name) ?? "";
       if (now === "true" || now === "false") {
@@ -119,7 +134,7 @@ export async function show(page, entity) {
           const wanted = read();
           if ((wanted ?? "") !== now) changes[name] = wanted;
         }
-        if (Object.keys(changes).length) await api.updateEntity(api.pathOf(entity.path), changes);
+        if (Object.keys(changes).length) await updateEntity(api.pathOf(entity.path), changes);
         notice("Saved.");
         await Promise.all([load(), live.poll()]);
       },

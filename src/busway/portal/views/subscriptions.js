@@ -1,74 +1,71 @@
 // Subscriptions of a topic.
-import { h, replace, empty } from "../dom.js";
-import { count } from "../format.js";
+import { get } from "../api.js";
+import { h, replace, redraw, empty, problem, table } from "../dom.js";
+import { count, entityHref, rate } from "../format.js";
+import * as histories from "../histories.js";
 import * as live from "../live.js";
+import { repeat } from "../polling.js";
+import { compose } from "./compose.js";
 import { createSubscription } from "./create.js";
-import { compose } from "./explorer.js";
+
+const EVERY_MS = 2000;
+const SHOWN_MAX = 500;
+const COUNTS = ["active", "scheduled", "deferred", "dead_letter"];
 
 export function show(page, entity) {
   const list = h("div", {});
+  const create = () => createSubscription(entity.path);
   replace(
     page,
     h(
       "div",
       { class: "row" },
-      h(
-        "button",
-        { class: "primary", onclick: () => createSubscription(entity.path) },
-        "Create subscription",
-      ),
+      h("button", { class: "primary", onclick: create }, "Create subscription"),
       h("button", { onclick: () => compose(entity, () => live.poll()) }, "Send message"),
     ),
     list,
   );
-  return live.listen((found) => {
-    const some = (found?.entities || []).filter(
-      (each) => each.type === "subscription" && each.path.startsWith(`${entity.path}/Subscriptions/`),
-    );
-    if (some.length === 0) {
-      replace(list, empty("No subscription yet: what is sent to this topic is dropped."));
-      return;
+
+  async function load() {
+    const wanted = new URLSearchParams({ search: `${entity.path}/Subscriptions/`, top: SHOWN_MAX });
+    try {
+      const found = await get(`/$busway/entities?${wanted}`);
+      const some = found.entities.filter((each) => each.path.startsWith(`${entity.path}/Subscriptions/`));
+      some.forEach((each) => histories.note(each));
+      redraw(
+        list,
+        some.length === 0
+          ? empty(
+              "No subscription yet: what is sent to this topic is dropped.",
+              h("button", { class: "primary", onclick: create }, "Create subscription"),
+            )
+          : table(
+              [
+                "Subscription",
+                ...["Active", "Scheduled", "Deferred", "Dead letters", "In", "Out"].map((each) => [
+                  each,
+                  "number",
+                ]),
+              ],
+              some.map(row),
+            ),
+      );
+    } catch (error) {
+      redraw(list, problem(error));
     }
-    replace(
-      list,
-      h(
-        "div",
-        { class: "scroll" },
-        h(
-          "table",
-          { class: "list" },
-          h(
-            "thead",
-            {},
-            h(
-              "tr",
-              {},
-              h("th", { scope: "col" }, "Subscription"),
-              ["Active", "Scheduled", "Deferred", "Dead letters"].map((each) =>
-                h("th", { scope: "col", class: "number" }, each),
-              ),
-            ),
-          ),
-          h(
-            "tbody",
-            {},
-            some.map((each) =>
-              h(
-                "tr",
-                {},
-                h(
-                  "th",
-                  { scope: "row" },
-                  h("a", { href: `#/entity/${encodeURIComponent(each.path)}` }, each.path.split("/").at(-1)),
-                ),
-                ["active", "scheduled", "deferred", "dead_letter"].map((name) =>
-                  h("td", { class: "number" }, count(each.depth[name])),
-                ),
-              ),
-            ),
-          ),
-        ),
-      ),
-    );
-  });
+  }
+
+  return repeat(EVERY_MS, load);
+}
+
+function row(each) {
+  const rates = histories.ratesOf(each.path);
+  return h(
+    "tr",
+    { "data-key": each.path },
+    h("th", { scope: "row" }, h("a", { href: entityHref(each.path) }, each.path.split("/").at(-1))),
+    COUNTS.map((name) => h("td", { class: "number" }, count(each.depth[name]))),
+    h("td", { class: "number" }, rate(rates.in)),
+    h("td", { class: "number" }, rate(rates.out)),
+  );
 }
