@@ -4,6 +4,8 @@ const counts = new Intl.NumberFormat("en");
 
 export const count = (value) => (value === null || value === undefined ? "–" : counts.format(value));
 
+export const messages = (number) => `${count(number)} ${number === 1 ? "message" : "messages"}`;
+
 export function rate(perSecond) {
   if (perSecond === null) return "–";
   if (perSecond === 0) return "0/s";

@@ -14,7 +14,11 @@ export async function show(page) {
       "div",
       { class: "title" },
       h("h1", {}, "Access keys"),
-      h("div", { class: "buttons" }, h("button", { class: "primary", onclick: create }, "Create rule")),
+      h(
+        "div",
+        { class: "buttons" },
+        h("button", { class: "primary", onclick: () => edit(null) }, "Create rule"),
+      ),
     ),
     h(
       "p",
@@ -23,7 +27,7 @@ export async function show(page) {
     ),
     h(
       "div",
-      { class: "scroll" },
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": "Access rules" },
       h(
         "table",
         { class: "list" },
@@ -89,8 +93,6 @@ export async function show(page) {
       null,
     );
   }
-
-  const create = () => edit(null);
 
   // A new rule, or other rights for one that is there; its keys stay.
   function edit(rule) {

@@ -1,12 +1,14 @@
 // The partition map: sixteen cells, live, and what happens to sends while a store is away.
 import * as api from "../api.js";
 import { h, svg, replace, redraw, badge } from "../dom.js";
-import { count, entityHref, rate, size } from "../format.js";
+import { count, entityHref, messages, rate, size } from "../format.js";
 import { repeat } from "../polling.js";
 import { storeCard } from "./stores.js";
 
 const EVERY_MS = 1500;
 const EVENTS_MAX = 12;
+// States in which nobody knows what is in a store.
+const UNKNOWN = new Set(["opening", "fenced", "stopped", "unknown"]);
 
 export function show(page, entity, query) {
   const chosen = query.has("partition") ? Number(query.get("partition")) : null;
@@ -98,13 +100,13 @@ function cell(entity, each, rates, most, names, chosen) {
         "aria-label": `Partition ${each.partition}: ${each.depth.messages} messages, ${each.store}, ${state}`,
       },
       h("span", { class: "index" }, each.partition, !each.available && badge("bad", each.state)),
-      h("span", { class: "depth" }, count(each.depth.messages)),
+      h("span", { class: "depth" }, UNKNOWN.has(each.state) ? "–" : count(each.depth.messages)),
       bar(each.depth.messages / most),
       h("span", { class: "small" }, `${rate(rates.in)} in`),
       h("span", { class: "small" }, `${rate(rates.out)} out`),
       h("span", { class: "small" }, `${each.store ?? "–"} · ${each.node}`),
       each.pinned_sends_refused > 0 &&
-        h("span", { class: "small refused" }, `${count(each.pinned_sends_refused)} sends refused`),
+        h("span", { class: "small refused" }, `${count(each.pinned_sends_refused)} refused`),
     ),
   );
 }
@@ -169,7 +171,7 @@ function changes(before, now) {
   if (gone.length) say("bad", `Partitions ${list(gone)} are unavailable: the entity is Limited.`);
   if (back.length) say("good", `Partitions ${list(back)} are back.`);
   const rerouted = now.rerouted - before.rerouted;
-  if (rerouted > 0) say("warn", `${count(rerouted)} messages without a key went to another partition.`);
+  if (rerouted > 0) say("warn", `${messages(rerouted)} without a key went to another partition.`);
   const refused = now.partitions
     .map((each, place) => [each, each.pinned_sends_refused - before.partitions[place].pinned_sends_refused])
     .filter(([, times]) => times > 0);
@@ -177,7 +179,7 @@ function changes(before, now) {
     const times = refused.reduce((sum, [, each]) => sum + each, 0);
     say(
       "bad",
-      `${count(times)} sends were refused: their keys pin them to partition ${list(refused.map(([each]) => each))}.`,
+      `${messages(times)} refused, because their keys pin them to partition ${list(refused.map(([each]) => each))}.`,
     );
   }
   return found;
