@@ -25,7 +25,7 @@ PEERS   ?= busway,busway-partitioned,rabbitmq4-quorum,artemis
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/busway/amqp/*.pyx src/busway/amqp/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline dev serve test tests browser promtool lint types format bench bench-peers hostile sim fuzz chaos damage chaos-pipeline wheel compliance lock clean
+.PHONY: help setup pipeline dev serve test tests browser pictures promtool lint types format bench bench-peers hostile sim fuzz chaos damage chaos-pipeline wheel compliance lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -99,6 +99,9 @@ promtool: $(VENV)/.dev
 	    && cp $$folder/usr/bin/promtool $(BIN)/ || echo "promtool cannot be had: alert rules are read, and not run"; \
 	  rm -rf $$folder; \
 	fi
+
+pictures: $(VENV)/.dev browser  ## take the pictures of the portal in docs/images anew
+	$(BIN)/python -m tests.portal.pictures
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	$(BIN)/ruff check src tests setup.py
