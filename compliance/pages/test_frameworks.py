@@ -95,3 +95,50 @@ def test_celery_runs_tasks(programs: Path, server: Server, tmp_path: Path) -> No
 def test_functions_are_triggered(programs: Path, server: Server, tmp_path: Path) -> None:
     wanted = files_of("use-triggers.md", tmp_path)
     assert said_by([str(programs / "python"), "functions.py"], tmp_path, server) == wanted
+
+
+WITHOUT_A_CONTAINER = """
+import testcontainers.core.container
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+testcontainers.core.container.DockerClient = lambda **options: None
+from busway_container import PORT, BuswayContainer
+
+container = BuswayContainer()
+print(" ".join(f"{name}={value}" for name, value in container.env.items()), flush=True)
+port = int(input())
+container.get_container_host_ip = lambda: "localhost"
+container.get_exposed_port = lambda inner: {PORT: port}[inner]
+container.wait_until_healthy()
+with ServiceBusClient.from_connection_string(container.connection_string) as client:
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("x"))
+print("sent")
+"""
+
+
+def test_a_container_without_docker(programs: Path, tmp_path: Path) -> None:
+    """All but the container: what it is told starts a server, which the module then reaches."""
+    text = (ROOT / "docs" / "how-to" / "use-testcontainers.md").read_text()
+    (module,) = re.findall(r"```python\n(import secrets\n.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "busway_container.py").write_text(module)
+    client = subprocess.Popen(
+        [str(programs / "python"), "-c", WITHOUT_A_CONTAINER],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert client.stdin is not None
+    assert client.stdout is not None
+    variables = dict(each.split("=", 1) for each in client.stdout.readline().split())
+    assert set(variables) == {
+        "BUSWAY_EMULATOR",
+        "BUSWAY_MEMORY",
+        "BUSWAY_ALLOW_CLOCK",
+        "BUSWAY_KEY",
+    }
+    with Server("orders", environment=variables) as server:
+        said, _ = client.communicate(f"{server.port}\n", timeout=RUN_S)
+        assert said == "sent\n"
+        assert "--allow-clock" in server.log

@@ -22,6 +22,7 @@ PAGES = {
     "use-the-javascript-sdk.md": ["node", "npm"],
     "use-the-java-sdk.md": ["java", "mvn"],
     "use-the-go-sdk.md": ["go"],
+    "use-spring-jms.md": ["java", "mvn"],
 }
 
 
