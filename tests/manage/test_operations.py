@@ -346,3 +346,42 @@ def test_premium_decides_for_its_entities() -> None:
         line = Line(server)
         line.said("queue", "create", "orders")
         assert line.told("queue", "show", "orders")["partitioned"] in (False, None)
+
+
+def test_top_draws_on_a_terminal_until_it_is_ended(line: Line, new: Callable[..., str]) -> None:
+    import pty
+    import select
+    import signal
+    import time
+
+    queue = new("--no-partitioned")
+    above, below = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "busway", "top", "--search", queue, "--every", "1"],
+        env={**os.environ, VARIABLE: line.connection_string, "TERM": "xterm", "COLUMNS": "160"},
+        stdin=below,
+        stdout=below,
+        stderr=below,
+    )
+    os.close(below)
+    drawn = b""
+    until = time.monotonic() + ENDED_S
+
+    def read_until(done: Callable[[], bool]) -> None:
+        nonlocal drawn
+        while not done():
+            assert time.monotonic() < until, drawn
+            if select.select([above], [], [], 1.0)[0]:
+                drawn += os.read(above, 65_536)
+
+    try:
+        read_until(lambda: drawn.count(queue.encode()) >= 2)  # it was drawn, and drawn anew
+        process.send_signal(signal.SIGINT)
+        read_until(lambda: b"stopped" in drawn)
+        assert process.wait(ENDED_S) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(above)
+    assert b"Traceback" not in drawn
+    assert b"store-0" in drawn
