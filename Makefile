@@ -129,8 +129,9 @@ chaos: $(VENV)/.dev  ## kill real processes again and again, and crowd sessions 
 	BUSWAY_KILLS=$(KILLS) BUSWAY_OUTAGE_S=20 BUSWAY_SESSIONS=full $(BIN)/python -m pytest --timeout 3600 \
 	  $(wildcard tests/store/test_kill.py tests/chaos) $(ARGS)
 
-damage: $(VENV)/.dev  ## flip bytes in stores and logs, cut and remove them, and say what happens (FLIPS=50)
+damage: $(VENV)/.dev  ## flip bytes in stores, logs and catalog, cut and remove them, and say what happens (FLIPS=50)
 	$(BIN)/python -m tests.store.damage $(FLIPS)
+	$(BIN)/python -m tests.runtime.damage $$(( 4 * $(FLIPS) ))
 
 chaos-pipeline: $(VENV)/.dev  ## kill Spark and the broker while messages are captured (MESSAGES=200000)
 	$(BIN)/python -m tests.pipeline.chaos --messages $(MESSAGES) $(ARGS)

@@ -133,5 +133,8 @@ def _objection(
             "no empty one is put in its place"
         )
     if found != expected:
-        return f"store {position} is {found}, and the catalog expects {expected} there"
+        return (
+            f"store {position} is {found}, and the catalog expects {expected} there: put the files "
+            "back to where they were"
+        )
     return None
