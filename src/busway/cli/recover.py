@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from busway.cluster.data_check import FolderReport
 
 RECOVER_HELP = """See what the stores of a data folder hold that the catalog does not know, and what
-was set aside; attach it to queues again, or write it out. No broker may use the folder.
+was set aside; attach it to entities again, or write it out. No broker may use the folder.
 
 \b
   busway recover data                             what there is
   busway recover data --attach 4711=orders        to the queue 'orders', made if it is not there
+  busway recover data --attach 4711=news/Subscriptions/all
+  busway recover data --namespace second --attach 4711=orders
   busway recover data --export messages.jsonl     one message per line, as JSON
   busway recover data --accept-loss               go on without commits that are lost
 """
@@ -34,9 +36,14 @@ def recover(
     attach: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="INCARNATION=QUEUE",
-            help="Give what an incarnation holds to this queue; may be repeated.",
+            metavar="INCARNATION=ENTITY",
+            help="Give what an incarnation holds to this queue, topic or subscription "
+            "(TOPIC/Subscriptions/NAME); may be repeated.",
         ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --attach: the entity's namespace."),
     ] = None,
     export: Annotated[
         str | None,
@@ -54,7 +61,7 @@ def recover(
         ),
     ] = None,
 ) -> None:
-    from busway.cluster import recovery
+    from busway.cluster import attaching, recovery
     from busway.cluster.data_check import verify_folder
     from busway.store.base import StoreUnavailable
     from busway.store.lockfile import ProcessLock
@@ -73,11 +80,11 @@ def recover(
                 else:
                     print(f"{name}: no commit that was acknowledged is known to be lost")
         for each in attach or ():
-            incarnation, _, queue = each.partition("=")
-            if not incarnation.isdigit() or not queue:
-                refuse(f"--attach is '{each}', and must be INCARNATION=QUEUE.")
-            count = recovery.attach(folder, int(incarnation), queue, os.urandom)
-            print(f"{count} messages of incarnation {incarnation} are in the queue '{queue}' now")
+            incarnation, _, target = each.partition("=")
+            if not incarnation.isdigit() or not target:
+                refuse(f"--attach is '{each}', and must be INCARNATION=ENTITY.")
+            count = attaching.attach(folder, int(incarnation), target, os.urandom, namespace)
+            print(f"{count} messages of incarnation {incarnation} are in '{target}' now")
         report = verify_folder(folder)
         if export is not None:
             wanted = None if everything else {each.incarnation for each in report.strangers}

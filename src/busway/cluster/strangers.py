@@ -58,6 +58,6 @@ def refusal(strangers: Sequence[Stranger], catalog: Path | None) -> str:
         f"The stores hold {total} messages of entities that the catalog {catalog} does not know: "
         f"{shown}{more}. The catalog is missing, older or another one's, or a store was brought in "
         "from elsewhere. Nothing was changed in the stores. Bring the right files back; or see "
-        "what there is with 'busway recover' on the data folder, which can attach it to queues "
+        "what there is with 'busway recover' on the data folder, which can attach it to entities "
         "again or export it."
     )

@@ -57,6 +57,8 @@ COUNT_SESSIONS: Final = (
 )
 
 
+SIZES_OF_STATES: Final = "SELECT slot, sum(length(state)) FROM session_states GROUP BY slot"
+"""A session's state counts against the size of its entity (SES-10)."""
 READ_SESSIONS: Final = (
     "SELECT slot, session_id, active, updated_ms, state_bytes, checksum FROM sessions"
 )
@@ -167,6 +169,8 @@ def recount(connection: sqlite3.Connection, slot: int) -> None:
                 counters.deferred += count
             else:
                 counters.scheduled += count
+    states = dict(connection.execute(SIZES_OF_STATES).fetchall())
+    counters.bytes += states.get(slot, 0)
     row = connection.execute(schema.READ_SUB_QUEUES_OF, (slot,)).fetchone()
     said, last_number = row[6], max(numbers)
     is_believed = counters_agree(row) and said > last_number

@@ -61,12 +61,26 @@ def attach(path: Path, old: int, new: int) -> int:
                 "UPDATE sub_queues SET incarnation = ?, checksum = ? WHERE slot = ?",
                 (new, checksum, slot),
             )
+        _rename_source(connection, old, new)
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise RecoveryError(f"{path} cannot be changed: {error}") from error
     finally:
         connection.close()
     return given
+
+
+def _rename_source(connection: sqlite3.Connection, old: int, new: int) -> None:
+    """What was taken from the incarnation stays taken: marks of forwarding name their source."""
+    for row in connection.execute(schema.READ_TRANSFERS).fetchall():
+        slot, source, partition, number, _ = row
+        if source == old and damage.mark_agrees(row):
+            values = (slot, new, partition, number)
+            connection.execute(
+                "UPDATE OR REPLACE transfers SET source_incarnation = ?, checksum = ?"
+                " WHERE slot = ? AND source_incarnation = ? AND source_partition = ?",
+                (new, checksums.of_values(*values), slot, old, partition),
+            )
 
 
 def accept_loss(path: Path) -> int:

@@ -78,6 +78,9 @@ def _look_through(connection: sqlite3.Connection, report: StoreReport) -> None:
             report.problems.append(f"{name}: message {counter} in slot {slot} is damaged")
         elif slot in counted:
             _count(counted[slot], message)
+    for slot, size in connection.execute(damage.SIZES_OF_STATES):
+        if slot in counted:
+            counted[slot].bytes += size
     for record in report.records:
         there, said = counted[record.slot], record.counters
         there.next_counter = said.next_counter
