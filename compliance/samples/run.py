@@ -233,6 +233,8 @@ def attempt(sample: Sample, build: Path, given: dict[str, str], own: dict[str, s
     environment = {name: value for name, value in os.environ.items() if "PROXY" not in name.upper()}
     environment |= given | {name: own[name] for name in reads}
     path = sample.path
+    if "EnvironmentCredential()" in text:
+        sample.needs.append("a real tenant, trusted in `[[issuers]]`: it asks Microsoft's servers")
     if "proxy_port" in text:
         sample.needs.append("a proxy")
     if "HTTPS_PROXY" in text:

@@ -192,6 +192,17 @@ def test_a_bad_token_is_refused_with_the_reason(
     assert text in broker.server.log[before:]
 
 
+@pytest.mark.parametrize("word", ["Bearer ", "bearer ", ""])
+def test_requests_may_leave_the_word_out(broker: Broker, word: str) -> None:
+    """The administration client for Go does."""
+    _, found = broker.ask(TestTheEndpoint.GOOD, **{"X-IDENTITY-HEADER": broker.header})
+    url = f"http://localhost:{broker.server.port}/$Resources/queues"
+    request = urllib.request.Request(url)
+    request.add_header("Authorization", word + found["access_token"])
+    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+        assert answer.status == 200
+
+
 class TestTheEndpoint:
     GOOD = "api-version=2019-08-01&resource=https://servicebus.azure.net/"
 

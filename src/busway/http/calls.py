@@ -14,7 +14,7 @@ from uuid import UUID
 from aiohttp import hdrs, web
 
 from busway.gateway.auth import Access, Right
-from busway.gateway.bearer import PREFIX, is_bearer
+from busway.gateway.bearer import token_in
 from busway.gateway.gateway import Gateway
 from busway.http.replies import HttpError
 from busway.http.services import Services
@@ -108,8 +108,8 @@ class Call:
         raise BusError(UNAUTHORIZED, claim=CLAIM_WORDS[right], uri=self.uri)
 
     def _verified(self, header: str, audience: str) -> Sequence[Access]:
-        if is_bearer(header):
-            token = header[len(PREFIX) :].strip()
+        token = token_in(header)
+        if token is not None:
             return self.gateway.verify_bearer(
                 token, audience, self.own_host, may_wait=self.may_wait
             )

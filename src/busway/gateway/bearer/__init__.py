@@ -23,9 +23,14 @@ class KeysAwaited(Exception):  # noqa: N818 - it tells of something to wait for
         self.then = then
 
 
-def is_bearer(header: str) -> bool:
-    """Whether the value of an `Authorization` header is one."""
-    return header[: len(PREFIX)].lower() == PREFIX
+def token_in(header: str) -> str | None:
+    """The token in the value of an `Authorization` header; None if it has something else.
+
+    The administration client for Go sends it without the word `Bearer`.
+    """
+    if header[: len(PREFIX)].lower() == PREFIX:
+        return header[len(PREFIX) :].strip()
+    return header if looks_like_one(header) else None
 
 
 def looks_like_one(text: str) -> bool:

@@ -13,7 +13,7 @@ from aiohttp import hdrs
 
 from busway.gateway import auth
 from busway.gateway.auth import Access, Right
-from busway.gateway.bearer import PREFIX, is_bearer
+from busway.gateway.bearer import token_in
 from busway.http.calls import Call
 from busway.model.entities import Queue, Subscription
 from busway.model.errors import UNAUTHORIZED, BusError
@@ -40,8 +40,9 @@ def check_destinations(
 def _check(call: Call, path: str, token: str) -> None:
     clock_ms, key = call.clock_ms(), name_key(path)
     opened: Sequence[Access]
-    if is_bearer(token):
-        opened = call.gateway.verify_bearer(token[len(PREFIX) :].strip(), key, call.own_host)
+    bearer = token_in(token)
+    if bearer is not None:
+        opened = call.gateway.verify_bearer(bearer, key, call.own_host)
     else:
         rules = call.gateway.access_rules
         opened = [auth.verify(token, key, rules, clock_ms, call.own_host, bare_host=True)]
