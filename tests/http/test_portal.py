@@ -83,3 +83,14 @@ def test_a_queue_may_be_called_portal(managed: Server) -> None:
     assert ask(managed, "GET", path, token=manager(managed)).status in (200, 404)
     sent = ask(managed, "POST", "/portal/messages", "x", token=manager(managed))
     assert sent.status == 410  # there is no such queue here, and it is no page either
+
+
+def test_files_come_compressed_to_those_who_can_read_that(managed: Server) -> None:
+    plain = ask(managed, "GET", "/portal/style.css")
+    packed = ask(managed, "GET", "/portal/style.css", headers={"Accept-Encoding": "gzip, br"})
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.body == plain.body
+    assert int(packed.headers["content-length"]) < len(plain.body) / 2
+    assert packed.headers["vary"] == "Accept-Encoding"
+    assert packed.headers["etag"] == plain.headers["etag"]
