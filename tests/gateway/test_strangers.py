@@ -6,9 +6,10 @@ from busway.amqp import codec
 from busway.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from busway.amqp.link import LinkRole
 from busway.amqp.performatives import Accepted, Rejected, Source, Target, Transfer
+from busway.amqp.sections import BATCH_FORMAT
 from busway.gateway.gateway import GatewaySettings
-from busway.model.limits import BATCH_MAX_COPIES, BATCH_MAX_MESSAGES
-from tests.gateway.world import Client, World, message
+from busway.model.limits import BATCH_MAX_COPIES
+from tests.gateway.world import Client, World, batch, message
 
 BODY = b"x" * 1_000
 
@@ -76,43 +77,19 @@ def test_unfinished_deliveries_of_all_clients_have_one_bound() -> None:
     assert world.gateway.partial_room.used_bytes <= 20_000
 
 
-def test_replies_that_are_not_taken_end_the_link_of_the_requests() -> None:
-    world = World(settings=GatewaySettings(reply_bytes_max=20_000))
-    world.queue("q")
-    client = world.connect()
-    sender = client.sender("q")
-    for _ in range(20):
-        assert isinstance(sender.send(message(size=1_000)), Accepted)
-    requests = client.requests("q/$management", credit=0)
-    peek = {"operation": "com.microsoft:peek-message"}
-    for _ in range(10):
-        if not requests.link.is_attached:
-            break
-        requests.ask(peek, {"from-sequence-number": 0, "message-count": 20})
-    error = client.refusal(requests.link)
-    assert error is not None
-    assert "Give credit" in (error.description or "")
-    # One reply above the bound at most, whatever was asked for.
-    assert client.server.reply_bytes <= 20_000 + 2 * 30_000
-
-
-def test_a_batch_of_too_many_messages_is_refused(world: World) -> None:
-    world.queue("q")
-    sender = world.connect().sender("q")
-    outcome = sender.send_batch(*[b"\x00\x53\x77\x40"] * (BATCH_MAX_MESSAGES + 1))
-    assert isinstance(outcome, Rejected)
-    assert "Send them in several batches" in (outcome.error.description or "")
-    assert isinstance(sender.send_batch(*[b"\x00\x53\x77\x40"] * 100), Accepted)
-
-
 def test_a_batch_of_too_many_copies_is_refused_and_one_message_is_not(world: World) -> None:
     world.topic("t")
     for n in range(101):
         world.subscription("t", f"s{n}")
     sender = world.connect().sender("t")
     count = BATCH_MAX_COPIES // 101 + 1
-    outcome = sender.send_batch(*[message()] * count)
+    refused = sender.put(batch(*[message()] * count), message_format=BATCH_FORMAT)
+    world.settle(for_ms=1_000)
+    outcome = sender.outcome(refused)
     assert isinstance(outcome, Rejected)
     assert "one alone is always taken" in (outcome.error.description or "")
-    assert isinstance(sender.send_batch(*[message()] * (count - 1)), Accepted)
-    assert isinstance(sender.send(message()), Accepted)
+    allowed = sender.put(batch(*[message()] * (count - 1)), message_format=BATCH_FORMAT)
+    one = sender.put(message())
+    world.settle(for_ms=1_000)  # computed in rounds
+    assert isinstance(sender.outcome(allowed), Accepted)
+    assert isinstance(sender.outcome(one), Accepted)

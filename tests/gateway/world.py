@@ -333,8 +333,7 @@ class Sender:
         return self.outcome(delivery_id)
 
     def send_batch(self, *messages: bytes, **options: Any) -> DeliveryState | None:
-        sections = b"".join(b"\x00\x53\x75" + codec.encode_value(each) for each in messages)
-        return self.send(sections, message_format=BATCH_FORMAT, **options)
+        return self.send(batch(*messages), message_format=BATCH_FORMAT, **options)
 
     def fill(self, count: int, **options: Any) -> None:
         ids = [self.put(message(f"m{n}", **options)) for n in range(count)]
@@ -436,6 +435,7 @@ class Requests:
         request_body: Any,
         *,
         reply_to: str | None = None,
+        wait: bool = True,
     ) -> UUID:
         self._next += 1
         message_id = UUID(int=self._next)
@@ -445,7 +445,8 @@ class Requests:
             body=request_body,
         )
         self.link.send(payload, self._next.to_bytes(4, "big"), state=self.state)
-        self.client.world.settle()
+        if wait:
+            self.client.world.settle()
         return message_id
 
     def reply(self, message_id: UUID) -> tuple[dict[str, Any], Any] | None:
@@ -509,6 +510,11 @@ def message(
         )
     )
     return b"".join(parts)
+
+
+def batch(*messages: bytes) -> bytes:
+    """As one transfer of `BATCH_FORMAT` has them."""
+    return b"".join(b"\x00\x53\x75" + codec.encode_value(each) for each in messages)
 
 
 def _uint(value: int) -> list[Any]:

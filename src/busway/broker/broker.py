@@ -15,6 +15,7 @@ from busway.broker.commits import CommitWay, WayState, why_unread
 from busway.broker.counting import CommitTimes, Movements
 from busway.broker.diversion import Diversion
 from busway.broker.duplicates import DuplicateHistory, Duplicates
+from busway.broker.fan_outs import SLICE_COPIES, FanOuts
 from busway.broker.forwarding import Pump
 from busway.broker.intake import Intake
 from busway.broker.journals import Journals
@@ -75,6 +76,8 @@ class Broker:
     """Owns one store. `start` opens it; `available` says whether it serves."""
 
     windows_bytes_max = WINDOWS_BYTES_MAX
+    slice_copies = SLICE_COPIES
+    """How many copies of messages are made in one piece."""
 
     def __init__(
         self,
@@ -94,7 +97,10 @@ class Broker:
         self._clockwork = self.clockwork = Clockwork(self, host)
         self.journals = Journals(self, self._clockwork.journal_there)
         self.hold_journal = self.journals.hold
-        self._intake = Intake(self)
+        self._fan_outs = FanOuts(self, host)
+        self._intake = Intake(self, self._fan_outs)
+        self.next_round = host.next_round
+        self.after_commit = self._way.after_commit
         self._orders = Orders(self, host, entities)
         self.movers = Movers(self, host)
         arrivals = MoveIn(self, self._intake)
@@ -174,6 +180,10 @@ class Broker:
     @property
     def uncommitted_bytes(self) -> int:
         return self._way.uncommitted_bytes
+
+    @property
+    def waiting_records(self) -> int:
+        return self._way.waiting_records
 
     # Commands.
 
@@ -355,6 +365,11 @@ class Broker:
     def stands_still(self, incarnation: int) -> bool:
         return stands_still(self._entities.get(incarnation))
 
+    def copies_of_one(self, incarnation: int) -> int:
+        if not isinstance(self._entities.get(incarnation), Topic):
+            return 1
+        return self.topic_rules(incarnation).subscription_count
+
     def topic_rules(self, incarnation: int) -> TopicRules:
         return self._entities.topic_rules(incarnation)
 
@@ -504,6 +519,7 @@ class Broker:
             if sub_queue.sessions is not None:
                 sub_queue.sessions.void()
         duplicates.give_up()  # once: what is read for them finds nobody any more
+        self._fan_outs.give_up()
 
     def availability_changed(self) -> None:
         if self.available:
@@ -520,6 +536,7 @@ class Broker:
             for sub_queue in list(self._sub_queues.values()):
                 sub_queue.finish_all()
             self._duplicates.give_up()  # nothing queues behind a store that is not well (D-8)
+            self._fan_outs.give_up()
             if self.state is WayState.FENCED:
                 self._orders.stop()
             if self.state is WayState.STOPPED:
@@ -559,7 +576,8 @@ class Broker:
         if self._way.disk_full:
             self._way.refuse_send().after.append(_nothing)  # a commit looks at the disk again
             raise BusError(STORE_FULL, refused=True)
-        if self._way.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
+        waiting_bytes = self._way.uncommitted_bytes + self._fan_outs.waiting_bytes
+        if waiting_bytes > UNCOMMITTED_BYTES_MAX:
             raise BusError(OVERLOADED, refused=True)
 
     def _add_sub_queue(

@@ -7,6 +7,7 @@ the timer.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -17,7 +18,7 @@ from busway.broker.partition import Partition
 from busway.broker.seams import Host, Timer
 from busway.broker.sub_queue import SubQueue
 from busway.model.errors import BusError
-from busway.model.message import Message
+from busway.model.message import Message, MessageState
 from busway.store.base import Expiring, ExpiryPage, MessagingStore, SubQueueKey
 
 T = TypeVar("T")
@@ -35,6 +36,12 @@ class ClockworkOwner(KeeperOwner, Protocol):
 
     def sub_queue_in(self, slot: int) -> SubQueue | None: ...
 
+    slice_copies: int
+    """How many copies are made in one piece."""
+
+    def copies_of_one(self, incarnation: int) -> int:
+        """How many copies one message may become there: 1, unless it is a topic."""
+
     def due(self, partition: Partition, sub_queue: SubQueue, message: Message) -> None: ...
 
     def read(
@@ -47,6 +54,8 @@ class Clockwork:
         self._owner = owner
         self._host = host
         self._dues = Dues()
+        self._activations: deque[tuple[SubQueue, Message]] = deque()
+        """Scheduled messages of topics whose time has come: a slice of them in each round."""
         self._sweep = ExpirySweep(self)
         self._keeper = JournalKeeper(owner, self._arm)
         self._timer: Timer | None = None
@@ -57,9 +66,11 @@ class Clockwork:
     def forget(self) -> None:
         """Every lock is void (D-5)."""
         self._dues = Dues()
+        self._activations.clear()
 
     def restart(self) -> None:
         """The store serves, or serves again: look at everything that may have fallen due."""
+        self._activations.clear()  # the sweep finds them again
         self._sweep.restart()
         self._keeper.restart(self._host.now_ms())
         self._arm()
@@ -138,8 +149,35 @@ class Clockwork:
         return None if still else sub_queue
 
     def due(self, sub_queue: SubQueue, message: Message) -> None:
-        if self._owner.exists(sub_queue.key.incarnation):
+        if not self._owner.exists(sub_queue.key.incarnation):
+            return
+        scheduled = message.state is MessageState.SCHEDULED
+        if scheduled and self._owner.copies_of_one(sub_queue.key.incarnation) > 1:
+            if not self._activations:
+                self._host.next_round(self._activate)
+            self._activations.append((sub_queue, message))
+        else:
             self._owner.due(self._partition(sub_queue.key), sub_queue, message)
+
+    def _activate(self) -> None:
+        """One slice of those that become copies; each is looked at again, for it was waiting."""
+        if not self._owner.available:
+            self._activations.clear()
+        left = self._owner.slice_copies
+        while self._activations and left > 0:
+            sub_queue, message = self._activations.popleft()
+            incarnation = sub_queue.key.incarnation
+            if (
+                self._owner.exists(incarnation)
+                and not self._owner.stands_still(incarnation)
+                and message.state is MessageState.SCHEDULED
+                and due_now(message)
+                and sub_queue.known.get(message.number) is message
+            ):
+                left -= self._owner.copies_of_one(incarnation) + 1
+                self._owner.due(self._partition(sub_queue.key), sub_queue, message)
+        if self._activations:
+            self._host.next_round(self._activate)
 
     def read_expiry_page(self, after: Expiring | None, until_ms: int, rows: int) -> None:
         def done(outcome: ExpiryPage | BusError) -> None:

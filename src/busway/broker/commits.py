@@ -121,6 +121,21 @@ class CommitWay:
         waiting = self._in_flight is not None or self._queued or self._reads
         return not waiting and not self._flush_soon and self._open.empty
 
+    @property
+    def waiting_records(self) -> int:
+        """Staged, and not committed."""
+        total = self._open.records
+        if self._in_flight is not None:
+            total += self._in_flight.records
+        return total + sum(stage.records for stage in self._queued)
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call once, when the outcome of the next commit is known."""
+        stage = self._in_flight
+        if stage is None:
+            stage = self._queued[0] if self._queued else self._open
+        stage.waiting.append(callback)
+
     # Staging.
 
     @contextmanager

@@ -14,6 +14,7 @@ from busway.amqp.sections import LATEST_MS, merge_changes
 from busway.broker import dead_letters
 from busway.broker.counting import Event
 from busway.broker.duplicates import DuplicateHistory
+from busway.broker.fan_outs import FanOuts, smaller
 from busway.broker.partition import Partition
 from busway.broker.seams import Replies, TransferSource
 from busway.broker.session_keys import session_key_at
@@ -21,19 +22,17 @@ from busway.broker.staging import Change, Stage, changed_copy
 from busway.broker.sub_queue import SubQueue
 from busway.model.entities import Entity, Queue, Subscription, Topic, stands_still
 from busway.model.errors import (
-    COPIES_EXCEEDED,
     QUOTA_EXCEEDED,
     SEND_DISABLED,
     SERVER_BUSY,
     BusError,
 )
-from busway.model.limits import BATCH_MAX_COPIES, FORWARDING_HOPS_MAX
+from busway.model.limits import FORWARDING_HOPS_MAX
 from busway.model.message import Message, MessageState
 from busway.model.session_ids import session_key
 from busway.store.base import SubQueueKey, SubQueueKind, TransferMark
 
 if TYPE_CHECKING:
-    from busway.filters.actions import Rewritten
     from busway.filters.rules import TopicRules
 
 
@@ -45,6 +44,8 @@ class IntakeOwner(Protocol):
     def topic_rules(self, incarnation: int) -> TopicRules: ...
 
     def stage(self, records: int, size: int = 0) -> Stage: ...
+
+    def next_round(self, callback: Callable[[], None]) -> None: ...
 
     def partition(self, incarnation: int, index: int) -> Partition: ...
 
@@ -68,8 +69,9 @@ class IntakeOwner(Protocol):
 
 
 class Intake:
-    def __init__(self, owner: IntakeOwner) -> None:
+    def __init__(self, owner: IntakeOwner, fan_outs: FanOuts) -> None:
         self._owner = owner
+        self.fan_outs = fan_outs
         self._transfers: dict[tuple[int, TransferSource], Stage] = {}
         """By slot of the destination: what is being taken, and no commit has decided yet."""
 
@@ -81,11 +83,10 @@ class Intake:
         """All of the messages or none; duplicates among them are accepted and dropped (DUP-3)."""
         key = SubQueueKey(partition.incarnation, partition.index, SubQueueKind.MAIN)
         again = partial(self._owner.send, key, messages, replies, tag)
+        if self.fan_outs.waits(partition, messages, messages, again):
+            return
         if self.waits_for_history(partition, messages, messages, again):
             return
-        topic = partition.entity
-        if isinstance(topic, Topic) and len(messages) > 1:
-            self._check_copies(topic, messages)
         stage = self.take_in(partition, messages)
         if stage is None:
             replies.committed([tag])  # nothing but duplicates
@@ -162,19 +163,6 @@ class Intake:
                 max_bytes=entity.max_size_bytes,
             )
 
-    def _check_copies(self, topic: Topic, messages: Sequence[Message]) -> None:
-        """Before anything is staged. Rules are only asked where there could be too many."""
-        rules = self._owner.topic_rules(topic.incarnation)
-        if len(messages) * rules.subscription_count <= BATCH_MAX_COPIES:
-            return
-        copies = 0
-        for message in messages:
-            copies += len(rules.route(message))
-            if copies > BATCH_MAX_COPIES:
-                raise BusError(
-                    COPIES_EXCEEDED, count=len(messages), limit=BATCH_MAX_COPIES, uri=topic.path
-                )
-
     def _take_one(
         self, stage: Stage, partition: Partition, entity: Entity, message: Message, now_ms: int
     ) -> None:
@@ -182,7 +170,8 @@ class Intake:
             message.session_id = session_key(entity, message.session_id)
         if message.state is MessageState.SCHEDULED:
             due_ms = message.expires_ms
-            if due_ms is not None and due_ms > now_ms:
+            if due_ms is not None and (due_ms > now_ms or message.copies is not None):
+                message.copies = None
                 message.number = partition.next_number(stage)
                 message.enqueued_ms = now_ms
                 stage.put(partition.sub_queue(SubQueueKind.MAIN), message)
@@ -255,28 +244,29 @@ class Intake:
     ) -> None:
         """A copy for each subscription that wants one; a body that several share is stored once.
         `was` is the number under which it was scheduled until now."""
-        number = partition.next_number(stage)
-        message.number = number
+        if message.copies is None or message.copies[0] is not partition:
+            message.number = partition.next_number(stage)
+        else:
+            stage.touched[partition.sub_queue(SubQueueKind.MAIN)] = None
         message.enqueued_ms = now_ms
         if partition.journal is not None:
             partition.journal.enqueued(stage, message, was=was)
-        ttl_ms = _smaller(message.ttl_ms, topic.default_ttl_ms)  # TTL-2
         sharing: list[Message] = []
-        for copy in self._owner.topic_rules(topic.incarnation).route(message):
-            subscription = self._owner.entity(copy.subscription)
+        for one, incarnation, shares_body, error in self.fan_outs.copies_of(
+            partition, topic, message
+        ):
+            subscription = self._owner.entity(incarnation)
             assert isinstance(subscription, Subscription)
-            if copy.error is not None and not subscription.dead_lettering_on_filter_errors:
-                continue
-            target = self._owner.partition(copy.subscription, partition.index)
-            one = _copy_for(subscription, message, copy.rewritten, ttl_ms)
-            if copy.rewritten is None:
+            target = self._owner.partition(incarnation, partition.index)
+            one.enqueued_number = message.number
+            if shares_body:
                 sharing.append(one)
-            if copy.error is None:
+            if error is None:
                 self._place(stage, target, subscription, one, now_ms)
             else:
                 one.number = target.next_number(stage)
                 one.enqueued_ms = now_ms
-                self._place_dead(stage, target, one, dead_letters.filter_failed(*copy.error))
+                self._place_dead(stage, target, one, dead_letters.filter_failed(*error))
         if partition.journal is not None:
             sharing.append(message)  # not stored, but its body is: the journal carries it
         if len(sharing) > 1:
@@ -324,7 +314,8 @@ class Intake:
         messages: Sequence[Message],
         done: Callable[[BusError | None], None],
     ) -> None:
-        """Take what a source partition hands over, each number once.
+        """Take what a source partition hands over, each number once; to a topic with many
+        subscriptions, a slice of it with each commit.
 
         What is already here is *done*, before status, quota or duplicates are looked at.
         """
@@ -345,10 +336,13 @@ class Intake:
             raise BusError(SERVER_BUSY)  # its path will soon be another's, who takes it
         if isinstance(entity, Subscription) or not entity.status.can_send:
             raise BusError(SEND_DISABLED, uri=entity.path)
+        left = len(new)
+        new = new[: self.fan_outs.messages_per_slice(entity)]
+        left -= len(new)
+        number = new[-1].number
         if self.waits_for_history(partition, messages, new, again):
             return
         stage = self.take_in(partition, new) or self._owner.stage(1)
-        number = messages[-1].number
         stage.touched[main] = None
         stage.transfers.append(
             TransferMark(main.slot, source.incarnation, source.partition, number)
@@ -358,7 +352,10 @@ class Intake:
             del self._transfers[main.slot, source]
             if error is None:
                 self._owner.transferred(main.slot, source, number)
-            done(error)
+            if error is None and left:
+                self._owner.next_round(again)  # the rest: what is here is not taken again
+            else:
+                done(error)
 
         self._transfers[main.slot, source] = stage
         stage.after.append(committed)
@@ -379,38 +376,12 @@ def _arriving(message: Message, entity: Entity) -> Message:
     return arriving
 
 
-def _copy_for(
-    subscription: Subscription, message: Message, rewritten: Rewritten | None, ttl_ms: int | None
-) -> Message:
-    """What one subscription gets: the message as it was sent, or as a rule's action left it."""
-    change = Change(MessageState.ACTIVE, 0, None, message.changes)
-    one = changed_copy(message, change)
-    one.enqueued_number = message.number
-    one.ttl_ms = ttl_ms
-    one.body_id = None
-    if rewritten is not None:
-        one.bare = rewritten.bare
-        one.size = rewritten.size
-        one.changes = None  # they are in it already
-        one.session_id = rewritten.session_id
-        if one.session_id is not None:
-            one.session_id = session_key(subscription, one.session_id)
-        one.ttl_ms = _smaller(rewritten.ttl_ms, ttl_ms)
-    return one
-
-
 def _lacks_session(entity: Queue | Subscription, message: Message) -> bool:
     """SES-1: at a queue the gateway refuses such a message; a copy has nobody to refuse it to."""
     return entity.requires_session and message.session_id is None
 
 
-def _smaller(first: int | None, second: int | None) -> int | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return min(first, second)
-
-
 def _expiry(ttl_ms: int | None, default_ms: int | None, now_ms: int) -> int | None:
     """TTL-1, TTL-3: the smaller of the message's and the entity's."""
-    lives_ms = _smaller(ttl_ms, default_ms)
+    lives_ms = smaller(ttl_ms, default_ms)
     return None if lives_ms is None else min(now_ms + lives_ms, LATEST_MS)

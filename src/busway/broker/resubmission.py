@@ -85,7 +85,38 @@ class Resubmission:
         target = origin
         if isinstance(entity, Subscription):
             target = self._owner.partition(entity.topic_incarnation, key.partition)
-        copies = [_copy(each) for each in free]
+        free = free[: self._intake.fan_outs.messages_per_commit(target.entity)]
+        self._send_again(sub_queue, target, free, [_copy(each) for each in free], done)
+
+    def _send_again(
+        self,
+        sub_queue: SubQueue,
+        target: Partition,
+        free: list[Message],
+        copies: list[Message],
+        done: Done,
+    ) -> None:
+        again = partial(self._send_again, sub_queue, target, free, copies, done)
+        try:
+            if not self._intake.fan_outs.waits(target, copies, copies, again):
+                # Receivers may have taken some meanwhile.
+                still = [is_deletable(sub_queue, each) for each in free]
+                free = [each for each, is_free in zip(free, still, strict=True) if is_free]
+                copies = [each for each, is_free in zip(copies, still, strict=True) if is_free]
+                self._stage(sub_queue, target, free, copies, done)
+        except BusError as error:
+            done(error)
+
+    def _stage(
+        self,
+        sub_queue: SubQueue,
+        target: Partition,
+        free: list[Message],
+        copies: list[Message],
+        done: Done,
+    ) -> None:
+        key = sub_queue.key
+        journal = self._owner.partition(key.incarnation, key.partition).journal
 
         def fill(stage: Stage) -> None:
             self._intake.take_in(target, copies)
@@ -94,16 +125,13 @@ class Resubmission:
                 if known is None:
                     sub_queue.adopt(message)
                     known = message
-                if origin.journal is not None:
-                    origin.journal.happened(stage, COMPLETED, sub_queue, known)
+                if journal is not None:
+                    journal.happened(stage, COMPLETED, sub_queue, known)
                 stage.delete(sub_queue, known)
             stage.after.append(lambda error: done(len(free) if error is None else error))
 
         size = sum(each.size for each in copies)
-        try:
-            self._owner.whole_stage(2 * len(free), size, fill)
-        except BusError as error:
-            done(error)
+        self._owner.whole_stage(2 * len(free), size, fill)
 
 
 def _copy(message: Message) -> Message:

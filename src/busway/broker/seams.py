@@ -43,6 +43,10 @@ class Host(Protocol):
     def soon(self, callback: Callable[[], None]) -> None:
         """Call once, after what is running now and before anything is waited for."""
 
+    def next_round(self, callback: Callable[[], None]) -> None:
+        """Call once, after everybody else had a turn: what is called for by `soon`, and whoever
+        has sent something."""
+
     def at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
         """Call once, when broker time has reached `due_ms`."""
 

@@ -127,6 +127,8 @@ class Transactions:
         if under_way is not None:
             under_way.waiting.append(again)
             return
+        if self._waits_for_copies(transaction, again):
+            return
         if transaction.cancels and transaction.reserved is None:
             self._find_cancelled(transaction, replies, tag)
             return
@@ -249,6 +251,21 @@ class Transactions:
             self._sessions.check_state(lock, state)
         for key, _ in transaction.cancels:
             self._owner.entity(key.incarnation)  # what is being purged is not cancelled too (D-16)
+
+    def _waits_for_copies(self, transaction: Transaction, again: Callable[[], None]) -> bool:
+        """Of what it sends to a topic, all together; it is in one partition (P-33)."""
+        scheduled = [(key, messages) for key, messages, _ in transaction.schedules]
+        by_key: dict[SubQueueKey, list[Message]] = {}
+        for key, messages in (*transaction.sends, *scheduled):
+            by_key.setdefault(key, []).extend(messages)
+        try:
+            for key, messages in by_key.items():
+                partition = self._owner.partition(key.incarnation, key.partition)
+                if self._intake.fan_outs.waits(partition, transaction, messages, again):
+                    return True
+        except BusError as error:
+            raise BusError(TRANSACTION_ROLLBACK, reason=error.text) from error
+        return False
 
     def _waits_for_history(self, transaction: Transaction, again: Callable[[], None]) -> bool:
         scheduled = [(key, messages) for key, messages, _ in transaction.schedules]

@@ -34,6 +34,7 @@ from busway.broker.seams import SessionLock
 from busway.gateway import auth, requests
 from busway.gateway.attach import attach
 from busway.gateway.auth import Access, Right
+from busway.gateway.batch_reading import Sliced
 from busway.gateway.browser import BrowserEndpoint
 from busway.gateway.cbs import Tokens
 from busway.gateway.coordinator import CoordinatorEndpoint
@@ -124,6 +125,10 @@ class GatewayConnection:
         self._on_output = on_output
         self.reply_bytes = 0
         """Of replies that wait for credit."""
+        self.reply_bytes_expected = 0
+        """What is being answered may bring so much."""
+        self.requests_wait = False
+        """Whether an endpoint keeps requests until replies are taken."""
         self._endpoints: dict[Endpoint, None] = {}
         self._receivers: dict[Receiving, None] = {}
         """Of these the receiving ones; who was delivered to last is last."""
@@ -131,6 +136,9 @@ class GatewayConnection:
         self._leave_by_ms: int | None = None
         self._socket_is_full = False
         self._deliveries_wait = False
+        self._work: Sliced | None = None
+        self._later: list[Event] = []
+        """What was read and has to wait for that work."""
 
     @property
     def endpoints(self) -> Collection[Endpoint]:
@@ -169,16 +177,23 @@ class GatewayConnection:
 
     @property
     def has_input(self) -> bool:
-        return self.engine.has_input
+        return self._work is not None or self.engine.has_input
 
     def advance(self, frames_max: int) -> None:
-        """Handle about so many frames of what was fed."""
-        self._guarded(self._take, self.engine.advance(frames_max))
+        """Handle about so many frames of what was fed, or a slice of what takes longer."""
+        if self._work is not None:
+            self._guarded(self._go_on, self._work)
+        else:
+            self._guarded(self._take, self.engine.advance(frames_max))
         self._resume_deliveries()  # the peer may have opened its window
+        if self.requests_wait:
+            self._guarded(self._resume_requests, None)
 
     def tick(self, now_ms: int) -> None:
         """About once a second: keep-alives, tokens that run out."""
         self._guarded(self._take, self.engine.tick(now_ms))
+        if self.requests_wait:
+            self._guarded(self._resume_requests, None)
         if not self._ended:
             self._guarded(self._look_at_tokens, now_ms)
         elif self._leave_by_ms is not None and now_ms >= self._leave_by_ms:
@@ -187,6 +202,8 @@ class GatewayConnection:
     def take_output(self) -> bytes:
         data = self.engine.take_output()
         self._resume_deliveries()
+        if self.requests_wait:
+            self._guarded(self._resume_requests, None)
         return data
 
     def pause_output(self) -> None:
@@ -196,6 +213,8 @@ class GatewayConnection:
     def resume_output(self) -> None:
         self._socket_is_full = False
         self._resume_deliveries()
+        if self.requests_wait:
+            self._guarded(self._resume_requests, None)
 
     def close(self, condition: str, description: str) -> None:
         """Say why it ends; a peer that does not answer in time is not waited for."""
@@ -222,7 +241,7 @@ class GatewayConnection:
         """How many deliveries of so many frames each a receiver may ask for, beside those that its
         session has asked for already (D-22). If none, it is asked again when there is room."""
         outgoing = link.session.outgoing
-        if outgoing.room > 0 and self._can_write(link):
+        if outgoing.room > 0 and self._can_write():
             # One that is larger than the whole window still goes, as the peer opens it.
             at_least = 0 if outgoing.claimed else 1
             room = max(outgoing.room // frames, at_least)
@@ -242,11 +261,9 @@ class GatewayConnection:
         """A part of a session's window that was set apart is not used."""
         self._resume_deliveries()
 
-    def _can_write(self, link: Link) -> bool:
-        waiting = self.engine.output_size
-        if link.pending_bytes:
-            # A client with much credit and a closed session window must not fill our memory.
-            waiting += sum(each.link.pending_bytes for each in self._receivers)
+    def _can_write(self) -> bool:
+        # A client with much credit and a closed session window must not fill our memory.
+        waiting = self.engine.output_size + self.engine.pending_bytes
         return not self._socket_is_full and waiting < self.gateway.settings.output_high_bytes
 
     def _resume_deliveries(self) -> None:
@@ -254,6 +271,14 @@ class GatewayConnection:
             self._deliveries_wait = False
             for receiver in self._receivers:
                 receiver.resume()
+
+    def _resume_requests(self, _: None) -> None:
+        if self._ended or self._socket_is_full:
+            return
+        self.requests_wait = False
+        for endpoint in [each for each in self._endpoints if isinstance(each, RequestEndpoint)]:
+            if not endpoint.closed:
+                endpoint.resume()
 
     # --- Events ----------------------------------------------------------------------------------
 
@@ -264,9 +289,29 @@ class GatewayConnection:
             log.exception("a connection failed in an unforeseen way", extra=self.named())
             self.fail()
 
+    def begin(self, work: Sliced) -> None:
+        """What takes long goes on in the next steps, before anything that came after it."""
+        assert self._work is None
+        self._work = work
+
+    def _go_on(self, work: Sliced) -> None:
+        if work.advance() and self._work is work:
+            self._work = None
+            events, self._later = self._later, []
+            self._take([each for each in events if self._is_meant(each)])
+
+    def _is_meant(self, event: Event) -> bool:
+        """Whether an event that had to wait is still for somebody: links may have ended."""
+        if not isinstance(event, TransferReceived | TransferTooLarge | Disposed | FlowReceived):
+            return True
+        return event.link.context in self._endpoints
+
     def _take(self, events: list[Event]) -> None:
-        for event in events:
+        for at, event in enumerate(events):
             if self._ended:
+                return
+            if self._work is not None:
+                self._later.extend(events[at:])
                 return
             match event:
                 case TransferReceived(link=link):
@@ -344,6 +389,9 @@ class GatewayConnection:
         if self._ended:
             return
         self._ended = True
+        work, self._work, self._later = self._work, None, []
+        if work is not None:
+            work.drop()
         for endpoint in list(self._endpoints):
             endpoint.close()
         self._endpoints.clear()
@@ -383,10 +431,14 @@ class GatewayConnection:
         self._on_output()
 
     @property
-    def replies_are_full(self) -> bool:
-        """Whether it should take replies before it asks more."""
-        waiting = self.reply_bytes + self.engine.pending_bytes
-        return waiting >= self.gateway.settings.reply_bytes_max
+    def replies_wait(self) -> bool:
+        """Whether it should take replies before more of what it asks is read: as much waits as a
+        connection may have to write, or all that is being answered could be too much."""
+        settings = self.gateway.settings
+        waiting = self.reply_bytes + self.engine.pending_bytes + self.engine.output_size
+        if waiting >= settings.output_high_bytes:
+            return True
+        return waiting + self.reply_bytes_expected >= settings.reply_bytes_max
 
     def require(self, address: Address, right: Right) -> None:
         """Raise *unauthorized* unless a token opens this node for `right`."""

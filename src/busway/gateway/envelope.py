@@ -31,7 +31,6 @@ from busway.model.errors import (
     BusError,
 )
 from busway.model.limits import (
-    BATCH_MAX_MESSAGES,
     HEADER_SIZE_MAX_BYTES,
     KEY_MAX_CHARS,
     PROPERTY_SIZE_MAX_BYTES,
@@ -54,52 +53,54 @@ Part = tuple[list[Message], int | None]
 """Messages that are stored in one commit, and the partition that their key pins; None if any will
 do."""
 
+One = tuple[Message, str | None, bool]
+"""A message, its key, and whether that is its message id (P-21)."""
+
 Keyed = tuple[Message, str | None, str | None]
 """A message with its key and the one for an entity that it goes by way of."""
 
 # --- In ------------------------------------------------------------------------------------------
 
 
-def read(payload: bytes, message_format: int, entity: Destination, host: Host) -> list[Part]:
-    """The messages of a transfer: one part, unless a batch has to be split (D-29).
+def read_single(payload: bytes, entity: Destination, host: Host) -> Part:
+    """A message that was sent alone.
 
     Raises `BusError` for what the entity does not take, `ProtocolError` for what is no message.
     """
-    if message_format != BATCH_FORMAT:
-        message, key, _ = read_one(payload, entity, host)
-        return [([message], _partition(key, entity))]
-    # The inner messages only: the rest is for routing.
-    return read_all(codec.split_batch(payload), entity, host)[1]
+    message, key, _ = read_one(payload, entity, host)
+    return [message], _partition(key, entity)
 
 
-def read_all(
-    payloads: list[bytes], entity: Destination, host: Host
-) -> tuple[list[Message], list[Part]]:
-    """Several messages that a client sends as one: in their order, and by partition."""
-    if not payloads:
+def split(payload: bytes, message_format: int) -> list[bytes]:
+    """The encoded messages of a transfer. Of a batch the inner ones only: the rest is for
+    routing."""
+    return codec.split_batch(payload) if message_format == BATCH_FORMAT else [payload]
+
+
+def check_count(count: int, count_max: int) -> None:
+    """Before any of them is read."""
+    if not count:
         raise BusError(ARGUMENT_ERROR, refused=True, detail="The batch has no messages.")
-    if len(payloads) > BATCH_MAX_MESSAGES:
+    if count > count_max:
         detail = (
-            f"The batch has {len(payloads)} messages; {BATCH_MAX_MESSAGES} are allowed. "
+            f"The batch has {count} messages; {count_max} are allowed. "
             "Send them in several batches."
         )
         raise BusError(ARGUMENT_ERROR, refused=True, detail=detail)
-    messages: list[Message] = []
-    keys: list[str | None] = []
-    all_by_id = True
-    for payload in payloads:
-        message, key, by_id = read_one(payload, entity, host)
-        messages.append(message)
-        keys.append(key)
-        all_by_id = all_by_id and by_id
+
+
+def parts_of(ones: list[One], entity: Destination) -> list[Part]:
+    """Several messages that a client sends as one, by partition (D-29)."""
+    messages = [message for message, _, _ in ones]
+    keys = [key for _, key, _ in ones]
     if len(set(keys)) == 1 or not entity.enable_partitioning:
-        return messages, [(messages, _partition(keys[0], entity))]
-    if not all_by_id:
+        return [(messages, _partition(keys[0], entity))]
+    if not all(by_id for _, _, by_id in ones):
         raise BusError(BATCH_KEYS_DIFFER, refused=True)  # PRT-7
     by_partition: dict[int | None, list[Message]] = {}
     for message, key in zip(messages, keys, strict=True):
         by_partition.setdefault(_partition(key, entity), []).append(message)
-    return messages, [(part, partition) for partition, part in by_partition.items()]
+    return [(part, partition) for partition, part in by_partition.items()]
 
 
 def _partition(key: str | None, entity: Destination) -> int | None:
@@ -108,14 +109,11 @@ def _partition(key: str | None, entity: Destination) -> int | None:
     return None if key is None else partition_of_key(key, len(entity.placement))
 
 
-def read_one(payload: bytes, entity: Destination, host: Host) -> tuple[Message, str | None, bool]:
-    """A message, its key, and whether that is its message id (P-21)."""
+def read_one(payload: bytes, entity: Destination, host: Host) -> One:
     return _read(payload, codec.scan_message(payload), entity, host)
 
 
-def _read(
-    payload: bytes, sections: Sections, entity: Destination, host: Host
-) -> tuple[Message, str | None, bool]:
+def _read(payload: bytes, sections: Sections, entity: Destination, host: Host) -> One:
     _check(sections, entity)
     detects = entity.requires_duplicate_detection
     own_key = sections.partition_key
@@ -152,12 +150,6 @@ def _read(
         message.digest = digest(sections.message_id, key if entity.enable_partitioning else None)
     by_id = sections.group_id is None and not own_key
     return message, key, by_id
-
-
-def read_keyed(payload: bytes, message_format: int, entity: Destination, host: Host) -> list[Keyed]:
-    """The messages of a transfer that is part of a transaction."""
-    payloads = codec.split_batch(payload) if message_format == BATCH_FORMAT else [payload]
-    return [keyed(each, entity, host) for each in payloads]
 
 
 def keyed(payload: bytes, entity: Destination, host: Host) -> Keyed:

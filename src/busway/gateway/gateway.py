@@ -20,6 +20,7 @@ from busway.broker.seams import Host, Timer
 from busway.cluster.catalog import Catalog, Change
 from busway.gateway.auth import Access, OwnHost
 from busway.gateway.bearer.errors import TOKEN_REFUSED
+from busway.gateway.batch_reading import SLICE_MESSAGES
 from busway.gateway.budget import Budget
 from busway.gateway.cbs import CbsService
 from busway.gateway.connection import GatewayConnection, Peer
@@ -48,7 +49,7 @@ from busway.model.errors import (
     BusError,
     with_tracking,
 )
-from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX
+from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX, TIERS
 from busway.model.names import Address, is_same_host
 from busway.store.base import SubQueueKind
 
@@ -75,6 +76,8 @@ class GatewaySettings:
     uncommitted_bytes_max: int = 64 * 1024 * 1024
     output_high_bytes: int = 512 * 1024
     """A connection that has so much to write gets no more deliveries until it is written."""
+    slice_messages: int = SLICE_MESSAGES
+    """Messages of a batch that are read in one piece."""
     requests_open_max: int = 100
     """Management requests of one connection that wait for an answer of a store; as many as the
     link's credit. Each may bring a reply of 256 KiB."""
@@ -127,6 +130,8 @@ class Gateway:
         """Of the whole node (D-8)."""
         self.endpoints = Endpoints()
         """What links are made of; others where tracing is on."""
+        self.batch_max_messages = TIERS[catalog.namespace.tier].batch_max_messages
+        """In one batch (LIM-2)."""
         self.cbs = CbsService(self)
         self.management = ManagementService(self)
         self.sessions = SessionWaits(self)

@@ -9,6 +9,7 @@ from uuid import UUID
 from busway.amqp.errors import ProtocolError
 from busway.amqp.types import Array, Int, Timestamp
 from busway.gateway import envelope, sends, settlement
+from busway.gateway.batch_reading import BatchReading, memory_of
 from busway.gateway.calls import Call, Collected
 from busway.gateway.partition_turns import OtherTurns
 from busway.gateway.peek import PeekWalk
@@ -89,24 +90,48 @@ def schedule_message(call: Call) -> None:
         raise BusError(SEND_DISABLED, uri=call.request.connection.uri(call.request.address))
     payloads = [_payload(call, each) for each in call.items("messages", dict)]
     host = call.gateway.host
-    try:
-        if call.transaction is not None:
+    if call.transaction is not None:
+        call.transaction.check_count(len(payloads))
+        try:
             keyed = [envelope.keyed(each, entity, host) for each in payloads]
-            call.transaction.schedule(entity, keyed)
-            call.succeed(_numbers([message for message, _, _ in keyed]))
-            return
-        messages, parts = envelope.read_all(payloads, entity, host)
-    except ProtocolError as error:
-        raise BusError(ARGUMENT_ERROR, detail=f"A message cannot be read: {error}") from error
+        except ProtocolError as error:
+            raise _unreadable(error) from error
+        call.transaction.schedule(entity, keyed)
+        call.succeed(_numbers([message for message, _, _ in keyed]))
+        return
+    envelope.check_count(len(payloads), call.gateway.batch_max_messages)
+    size = memory_of(sum(len(payload) for payload in payloads), len(payloads))
 
-    def done(error: BusError | None) -> None:
-        if error is not None:
+    def all_read(ones: list[envelope.One]) -> None:
+        def done(error: BusError | None) -> None:
+            if error is not None:
+                call.fail(error)
+            else:
+                call.succeed(_numbers([message for message, _, _ in ones]))
+
+        try:
+            sends.dispatch(call.gateway, entity, envelope.parts_of(ones, entity), size, done)
+        except BusError as error:
             call.fail(error)
-        else:
-            call.succeed(_numbers(messages))
 
-    size = sum(len(payload) for payload in payloads)
-    sends.dispatch(call.gateway, entity, parts, size, done)
+    def refuse(error: BusError | ProtocolError) -> None:
+        call.fail(error if isinstance(error, BusError) else _unreadable(error))
+
+    reading = BatchReading(
+        payloads,
+        lambda payload: envelope.read_one(payload, entity, host),
+        all_read,
+        refuse,
+        is_void=lambda: call.request.answered,
+        dropped=lambda: None,
+        slice_messages=call.gateway.settings.slice_messages,
+    )
+    if not reading.advance():
+        call.request.connection.begin(reading)
+
+
+def _unreadable(error: ProtocolError) -> BusError:
+    return BusError(ARGUMENT_ERROR, detail=f"A message cannot be read: {error}")
 
 
 def _payload(call: Call, item: dict[str, Any]) -> bytes:

@@ -25,6 +25,7 @@ from busway.amqp.sections import (
     walk_sections,
 )
 from busway.model.errors import REPLIES_NOT_TAKEN, BusError
+from busway.model.limits import PEEK_REPLY_MAX_BYTES
 from busway.model.names import Address
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ log = logging.getLogger("busway.gateway")
 
 REQUEST_CREDIT = 100
 """What the service gives (amqp.md 7.2); replenished at half."""
+HELD_MAX = REQUEST_CREDIT
+"""Requests that wait until replies are taken: what a client that keeps to its credit can send."""
+RESUMED_AT_ONCE = 16
+SMALL_REPLY_BYTES = 1_024
+LARGE_REPLIES = ("com.microsoft:peek-message", "com.microsoft:receive-by-sequence-number")
+"""Operations whose replies have messages in them."""
 REPLIES_WAITING_MAX = 1_000
 """Replies that wait for a client's credit; beyond it they are dropped: it does not read them."""
 
@@ -89,10 +96,16 @@ class Request:
     def operation(self) -> str:
         return str(self.properties.get("operation", ""))
 
+    @property
+    def reply_max_bytes(self) -> int:
+        """About so large its reply may be."""
+        return PEEK_REPLY_MAX_BYTES if self.operation in LARGE_REPLIES else SMALL_REPLY_BYTES
+
     def awaited(self) -> None:
         """The answer is not there yet: it counts against what a connection may have open."""
         self._is_awaited = True
         self.connection.requests_open += 1
+        self.connection.reply_bytes_expected += self.reply_max_bytes
 
     def answer(self, properties: dict[str, Any], body: Any) -> None:
         """Reply to whoever still waits for it."""
@@ -102,6 +115,7 @@ class Request:
         endpoint = self._endpoint
         if self._is_awaited:
             endpoint.connection.requests_open -= 1
+            endpoint.connection.reply_bytes_expected -= self.reply_max_bytes
         link = endpoint.connection.reply_link(endpoint, self.reply_to)
         if link is None:
             log.debug("a reply has no link to go to", extra=endpoint.connection.named())
@@ -124,7 +138,7 @@ class Service(Protocol):
 class RequestEndpoint:
     """The endpoint behind the link on which a client sends requests."""
 
-    __slots__ = ("address", "closed", "connection", "link", "service")
+    __slots__ = ("_held", "_held_bytes", "address", "closed", "connection", "link", "service")
 
     def __init__(
         self, connection: GatewayConnection, link: Link, address: Address, service: Service
@@ -134,15 +148,39 @@ class RequestEndpoint:
         self.address = address
         self.service = service
         self.closed = False
+        self._held: deque[TransferReceived] = deque()
+        """Requests that are not read before replies are taken, in their order."""
+        self._held_bytes = 0
 
     def start(self) -> None:
         self.link.set_credit(REQUEST_CREDIT)
 
     def transfer(self, event: TransferReceived) -> None:
-        if self.connection.replies_are_full:
-            limit = self.connection.gateway.settings.reply_bytes_max
-            self.connection.detach(self, BusError(REPLIES_NOT_TAKEN, limit=limit))
+        """What is asked while replies wait is kept unread, and the link gets no more credit. A
+        client that goes on all the same loses the link."""
+        if not self._held and not self.connection.replies_wait:
+            self._serve(event)
             return
+        self._held.append(event)
+        self._held_bytes += len(event.payload)
+        limit = self.connection.gateway.settings.reply_bytes_max
+        if len(self._held) > HELD_MAX or self._held_bytes > limit:
+            self.connection.detach(self, BusError(REPLIES_NOT_TAKEN, count=len(self._held)))
+        else:
+            self.connection.requests_wait = True
+
+    def resume(self) -> None:
+        """Replies may have been taken."""
+        for _ in range(RESUMED_AT_ONCE):
+            if not self._held or self.connection.replies_wait:
+                break
+            event = self._held.popleft()
+            self._held_bytes -= len(event.payload)
+            self._serve(event)
+        if self._held:
+            self.connection.requests_wait = True
+
+    def _serve(self, event: TransferReceived) -> None:
         if self.link.credit <= REQUEST_CREDIT // 2:
             self.link.set_credit(REQUEST_CREDIT)
         try:
@@ -164,6 +202,8 @@ class RequestEndpoint:
 
     def close(self) -> None:
         self.closed = True
+        self._held.clear()
+        self._held_bytes = 0
 
 
 class ReplyEndpoint:

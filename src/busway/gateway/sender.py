@@ -8,8 +8,9 @@ full error. Never *released* or *modified*: Python would wait for ever.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from busway.amqp.errors import DECODE_ERROR, ProtocolError
 from busway.amqp.events import TransferReceived
@@ -18,8 +19,9 @@ from busway.amqp.performatives import Accepted, Error, Rejected, TransactionalSt
 from busway.amqp.sections import BATCH_FORMAT
 from busway.broker.transactions import Transaction
 from busway.gateway import envelope
+from busway.gateway.batch_reading import BatchReading, memory_of
 from busway.gateway.coordinator import TRANSACTION_ID_BYTES
-from busway.gateway.envelope import Keyed
+from busway.gateway.envelope import Keyed, One, Part
 from busway.gateway.exchange import check_room
 from busway.gateway.router import Destination, Dispatch, PendingSend
 from busway.gateway.transactions import to_be_transferred
@@ -39,6 +41,8 @@ from busway.store.base import SubQueueKey, SubQueueKind
 
 if TYPE_CHECKING:
     from busway.gateway.connection import GatewayConnection
+
+T = TypeVar("T")
 
 log = logging.getLogger("busway.gateway")
 
@@ -97,31 +101,77 @@ class SenderEndpoint:
         self.link.set_credit(self.gateway.budget.share(CREDIT))
 
     def transfer(self, event: TransferReceived) -> None:
-        gateway, delivery_id = self.gateway, event.delivery_id
-        now_ms = gateway.host.now_ms()
+        gateway = self.gateway
         gateway.at_turn_end(self)
         try:
             if event.message_format == BATCH_FORMAT and len(event.payload) > self.batch_max_bytes:
                 size_bytes, max_bytes = len(event.payload), self.batch_max_bytes
-                raise self._size_exceeded(delivery_id, str(size_bytes), max_bytes)
+                raise self._size_exceeded(event.delivery_id, str(size_bytes), max_bytes)
             if event.state is not None:
                 self._send_in_transaction(event)
-                return
-            if self.destination is not None:
-                self._send_via(event, now_ms)
-                return
-            parts = envelope.read(event.payload, event.message_format, self.entity, gateway.host)
-        except BusError as error:
-            if not event.settled:
-                self._reject(delivery_id, error)
+            elif self.destination is not None:
+                entity, host = self._final_entity(), gateway.host
+                self._read(event, lambda each: envelope.keyed(each, entity, host), self._send_via)
+            elif event.message_format == BATCH_FORMAT:
+                entity, host = self.entity, gateway.host
+                read = self._send_batch
+                self._read(event, lambda each: envelope.read_one(each, entity, host), read)
+            else:
+                part = envelope.read_single(event.payload, self.entity, gateway.host)
+                self._send(event, [part], len(event.payload))
+        except (BusError, ProtocolError) as error:
+            self._refuse(event, error)
+
+    def _refuse(self, event: TransferReceived, error: BusError | ProtocolError) -> None:
+        if event.settled:
             return
-        except ProtocolError as error:
-            if not event.settled:
-                fault = Error(DECODE_ERROR, f"The message cannot be read: {error}", None)
-                self.link.settle([delivery_id], Rejected(fault))
+        if isinstance(error, BusError):
+            self._reject(event.delivery_id, error)
+        else:
+            fault = Error(DECODE_ERROR, f"The message cannot be read: {error}", None)
+            self.link.settle([event.delivery_id], Rejected(fault))
+
+    def _read(
+        self,
+        event: TransferReceived,
+        read: Callable[[bytes], T],
+        done: Callable[[TransferReceived, list[T]], None],
+    ) -> None:
+        """The messages of a transfer, in slices if they are many."""
+        gateway = self.gateway
+        payloads = envelope.split(event.payload, event.message_format)
+        envelope.check_count(len(payloads), gateway.batch_max_messages)
+        if len(payloads) <= gateway.settings.slice_messages:
+            done(event, [read(payload) for payload in payloads])
             return
-        size = len(event.payload)
-        deadline_ms = now_ms + gateway.settings.send_timeout_ms
+        size = memory_of(len(event.payload), len(payloads))
+        gateway.budget.take(size)
+
+        def all_read(found: list[T]) -> None:
+            gateway.at_turn_end(self)
+            try:
+                done(event, found)
+            except BusError as error:
+                self._refuse(event, error)
+
+        reading = BatchReading(
+            payloads,
+            read,
+            all_read,
+            partial(self._refuse, event),
+            is_void=lambda: self.closed,
+            dropped=lambda: gateway.budget.give(size),
+            slice_messages=gateway.settings.slice_messages,
+        )
+        self.connection.begin(reading)
+
+    def _send_batch(self, event: TransferReceived, ones: list[One]) -> None:
+        parts = envelope.parts_of(ones, self.entity)
+        self._send(event, parts, memory_of(len(event.payload), len(ones)))
+
+    def _send(self, event: TransferReceived, parts: list[Part], size: int) -> None:
+        gateway, delivery_id = self.gateway, event.delivery_id
+        deadline_ms = gateway.host.now_ms() + gateway.settings.send_timeout_ms
         pending = PendingSend(*parts[0], size, deadline_ms)
         self._track(event, pending)
         if len(parts) > 1:
@@ -147,7 +197,9 @@ class SenderEndpoint:
         transaction = self.connection.transaction(event.state.txn_id)
         with transaction.operation():
             entity = self._final_entity()
-            messages = self._read_keyed(event, entity)
+            payloads = envelope.split(event.payload, event.message_format)
+            transaction.check_count(len(payloads))
+            messages = [envelope.keyed(each, entity, self.gateway.host) for each in payloads]
             if self.destination is None:
                 transaction.send(self.link.session, entity, messages)
             else:
@@ -156,14 +208,9 @@ class SenderEndpoint:
             state = TransactionalState(event.state.txn_id, ACCEPTED)
             self.link.settle([event.delivery_id], state)
 
-    def _read_keyed(self, event: TransferReceived, entity: Destination) -> list[Keyed]:
-        host = self.gateway.host
-        return envelope.read_keyed(event.payload, event.message_format, entity, host)
-
-    def _send_via(self, event: TransferReceived, now_ms: int) -> None:
+    def _send_via(self, event: TransferReceived, messages: list[Keyed]) -> None:
         """To another entity by way of this one, outside a transaction: one of its own (TXN-3)."""
         via, entity = self.entity, self._final_entity()
-        messages = self._read_keyed(event, entity)
         count = len(via.placement)
         keys = {via_key or key for _, key, via_key in messages}
         if len(keys) > 1 and count > 1:
@@ -174,8 +221,9 @@ class SenderEndpoint:
         check_room(self.gateway.router, entity, found)
         for message in found:
             to_be_transferred(message, entity)
-        deadline_ms = now_ms + self.gateway.settings.send_timeout_ms
-        self._track(event, PendingSend(found, partition, len(event.payload), deadline_ms))
+        deadline_ms = self.gateway.host.now_ms() + self.gateway.settings.send_timeout_ms
+        size = memory_of(len(event.payload), len(found))
+        self._track(event, PendingSend(found, partition, size, deadline_ms))
         work = Transaction(random(TRANSACTION_ID_BYTES))
         work.transfers.append((SubQueueKey(via.incarnation, partition, SubQueueKind.MAIN), found))
         try:

@@ -101,7 +101,7 @@ class OpenTransaction:
 
     def send(self, session: Session, entity: Destination, messages: list[Keyed]) -> None:
         """To this entity; by way of the one where the transaction is, if that is another."""
-        self._check_count(messages)
+        self.check_count(len(messages))
         home = self._home_in(session, entity)
         if home.incarnation != entity.incarnation:
             self._enter(home)
@@ -115,13 +115,13 @@ class OpenTransaction:
 
     def send_via(self, via: Destination, entity: Destination, messages: list[Keyed]) -> None:
         """To an entity, by way of the one that the link is attached to."""
-        self._check_count(messages)
+        self.check_count(len(messages))
         self._enter(via)
         self._transfer(entity, messages)
 
     def schedule(self, entity: Destination, messages: list[Keyed]) -> None:
         """As `send`; the numbers are given now, because the client is told them now."""
-        self._check_count(messages)
+        self.check_count(len(messages))
         self._enter(entity)
         for _, partition_key, _ in messages:
             self._place.pin_by_key(partition_key)
@@ -261,8 +261,9 @@ class OpenTransaction:
         self._take(found)
         self._transfers.append((entity.incarnation, found))
 
-    def _check_count(self, messages: list[Keyed]) -> None:
-        if self._messages + len(messages) > TRANSACTION_MAX_MESSAGES:  # LIM-5
+    def check_count(self, count: int) -> None:
+        """Whether it can have so many messages more (LIM-5)."""
+        if self._messages + count > TRANSACTION_MAX_MESSAGES:
             raise BusError(TRANSACTION_TOO_LARGE, limit=TRANSACTION_MAX_MESSAGES)
 
     def _take(self, messages: list[Message]) -> None:

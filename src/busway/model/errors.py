@@ -531,8 +531,8 @@ REPLIES_NOT_TAKEN = ErrorKind(  # ours
     RESOURCE_LIMIT_CONDITION,
     403,
     40300,
-    "Replies of more than {limit} bytes wait for this client. Give credit to the link of the "
-    "replies and open the window of its session before asking more.",
+    "{count} requests wait until this client takes the replies to earlier ones. Give credit to the "
+    "link of the replies and open the window of its session before asking more.",
 )
 COPIES_EXCEEDED = ErrorKind(  # ours
     "CopiesExceeded",

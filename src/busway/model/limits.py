@@ -22,8 +22,6 @@ KEY_MAX_CHARS = 128
 DEAD_LETTER_TEXT_MAX_CHARS = 4096
 """Reason and description each (DLQ-3)."""
 
-BATCH_MAX_MESSAGES = 4_500
-"""In one batch, as at the service."""
 BATCH_MAX_COPIES = 10_000
 """Of all messages of one batch in the subscriptions of a topic. They are one commit, for which
 others wait; one message alone may have as many copies as there are subscriptions."""
@@ -82,6 +80,9 @@ class TierLimits:
     message_max_kb_choice: tuple[int, int]
     """Least and most that MaxMessageSizeInKilobytes may say."""
     batch_max_bytes: int
+    batch_max_messages: int
+    """LIM-2. One batch is one commit, for which others wait, so that the bytes alone, some forty
+    thousand empty messages in Premium, are no limit."""
     entity_sizes_mb: tuple[int, ...]
     """What MaxSizeInMegabytes may say, for each partition (P-12, P-13)."""
     entities_max: int | None
@@ -106,6 +107,7 @@ _BASIC = TierLimits(
     message_max_bytes=256 * KIB,
     message_max_kb_choice=(256, 256),
     batch_max_bytes=256 * KIB,
+    batch_max_messages=4_500,
     entity_sizes_mb=_STANDARD_SIZES_MB,
     entities_max=10_000,
     partitioned_entities_max=100,
@@ -120,6 +122,7 @@ _STANDARD = TierLimits(
     message_max_bytes=256 * KIB,
     message_max_kb_choice=(256, 256),
     batch_max_bytes=256 * KIB,
+    batch_max_messages=4_500,
     entity_sizes_mb=_STANDARD_SIZES_MB,
     entities_max=10_000,
     partitioned_entities_max=100,
@@ -129,6 +132,7 @@ _PREMIUM = TierLimits(
     message_max_bytes=MIB,
     message_max_kb_choice=(1024, 100 * 1024),
     batch_max_bytes=MIB,
+    batch_max_messages=10_000,
     entity_sizes_mb=(*_STANDARD_SIZES_MB, 10_240, 20_480, 40_960, 81_920),
     entities_max=None,
     partitioned_entities_max=None,

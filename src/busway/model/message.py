@@ -8,6 +8,7 @@ settlements change in the application properties waits in `changes` until the ne
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 PARTITION_SHIFT = 48
 """A sequence number's high 16 bits name the partition, the low 48 count within it (P-31, SEQ-2)."""
@@ -38,6 +39,7 @@ class Message:
         "bare",
         "body_id",
         "changes",
+        "copies",
         "dead_letter_source",
         "delivery_count",
         "destination",
@@ -119,6 +121,9 @@ class Message:
         self.locked_until_ms = 0
         self.staged: object | None = None
         """The stage of the command that marked it: leave it alone until that is committed (D-1)."""
+        self.copies: tuple[object, list[Any]] | None = None
+        """What it becomes in the subscriptions of a topic, computed ahead of its commit for this
+        partition (`broker.fan_outs`)."""
 
     def __repr__(self) -> str:
         return f"<Message {self.number} {self.state.name.lower()} {self.size} B>"

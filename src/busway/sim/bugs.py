@@ -217,14 +217,14 @@ class QuotaForgotten(Broker):
 
     def __init__(self, port: StorePort, host: Host, entities: Entities) -> None:
         super().__init__(port, host, entities)
-        self._intake = _Boundless(self)
+        self._intake = _Boundless(self, self._fan_outs)
 
 
 class _NeverFreed(Intake):
     """Counts everything that it ever took."""
 
     def __init__(self, owner: Broker) -> None:
-        super().__init__(owner)
+        super().__init__(owner, owner._fan_outs)
         self._ever: dict[Partition, int] = {}
 
     def check_room(self, partition: Partition, entity: Entity, size: int) -> None:

@@ -83,7 +83,7 @@ def _flow_with_old_drain(link: ReceiverEndpoint) -> None:
 
 
 def _credit_without_window(link: ReceiverEndpoint) -> int:
-    if link.closed or link._drain_is_overdue or not link.connection._can_write(link.link):
+    if link.closed or link._drain_is_overdue or not link.connection._can_write():
         return 0
     return link.link.credit - link._lent
 

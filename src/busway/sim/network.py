@@ -14,6 +14,8 @@ from busway.gateway.connection import GatewayConnection
 from busway.sim.scheduler import Scheduler
 
 DELAY_MAX_MS = 20
+FRAMES_PER_TURN = 5
+"""Few, so that others come in between."""
 
 
 class Direction:
@@ -60,6 +62,7 @@ class Wire:
         self._down = Direction(scheduler, self._arrived_down)
         self.is_cut = False
         self._is_stalled = False
+        self._turn_is_due = False
         client.on_output = lambda: scheduler.soon(self._pump_up)
 
     def join(self, server: GatewayConnection) -> None:
@@ -114,7 +117,19 @@ class Wire:
 
     def _arrived_up(self, chunk: bytes) -> None:
         assert self._server is not None
-        self._server.receive(chunk)
+        self._server.feed(chunk)
+        if not self._turn_is_due:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """As a listener gives them: what is left waits until others had theirs."""
+        self._turn_is_due = False
+        if self._server is None:
+            return
+        self._server.advance(FRAMES_PER_TURN)
+        if self._server.has_input:
+            self._turn_is_due = True
+            self._scheduler.next_round(self._take_turn)
 
     def _arrived_down(self, chunk: bytes) -> None:
         self._on_events(self._client.receive(chunk))

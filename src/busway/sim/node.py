@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from busway.amqp.connection import Connection
 from busway.amqp.events import Event
-from busway.gateway.gateway import Gateway
+from busway.gateway.gateway import Gateway, GatewaySettings
 from busway.gateway.router import Owner
 from busway.model.entities import ROOT_RULE_NAME
 from busway.sim.network import Wire
@@ -43,7 +43,8 @@ class Node:
         self.running = True
         self._host = MortalHost(world.scheduler)
         self._owners = {store_id: store.broker for store_id, store in world.stores.items()}
-        self.gateway = Gateway(self._host, world.catalog, self._owners)
+        settings = GatewaySettings(slice_messages=world.slice_copies)
+        self.gateway = Gateway(self._host, world.catalog, self._owners, settings)
         self._tick()
 
     def _tick(self) -> None:

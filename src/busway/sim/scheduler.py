@@ -54,6 +54,10 @@ class Scheduler:
     def soon(self, callback: Callable[[], None]) -> None:
         self._turn.append(callback)
 
+    def next_round(self, callback: Callable[[], None]) -> None:
+        """What others do between two rounds takes some time, or none."""
+        self.at(self._now_ms + self.random.choice((0, 0, 0, 1, 2)), callback)
+
     def at(self, due_ms: int, callback: Callable[[], None]) -> SimulatedTimer:
         timer = SimulatedTimer(callback)
         self._order += 1

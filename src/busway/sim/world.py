@@ -12,6 +12,7 @@ from dataclasses import fields
 
 from busway.broker.broker import Broker
 from busway.broker.commits import WayState
+from busway.broker.fan_outs import SLICE_COPIES
 from busway.broker.seams import Entities, Host, StorePort
 from busway.cluster.catalog import Catalog, Change
 from busway.model.entities import Entity, Queue, Rule, Subscription, Topic
@@ -24,6 +25,7 @@ from busway.store.memory import MemoryDisk, MemoryStore
 
 PURGE_LOOK_MS = 1_000
 SMALL_BYTES = 100_000
+SMALL_SLICE = 2
 
 BrokerFactory = Callable[[StorePort, Host, Entities], Broker]
 
@@ -46,6 +48,9 @@ class MortalHost:
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._scheduler.soon(lambda: callback() if self.alive else None)
+
+    def next_round(self, callback: Callable[[], None]) -> None:
+        self._scheduler.next_round(lambda: callback() if self.alive else None)
 
     def at(self, due_ms: int, callback: Callable[[], None]) -> SimulatedTimer:
         return self._scheduler.at(due_ms, lambda: callback() if self.alive else None)
@@ -91,6 +96,7 @@ class StoreAndBroker:
         self.faults = FaultyStore(RoomyStore(self.medium, lambda: self.free_bytes))
         self.port = SimulatedDisk(world.scheduler, self.faults, world.latency_ms)
         self.broker = world.make_broker(self.port, self.host, world.catalog)
+        self.broker.slice_copies = world.slice_copies
         self.broker.exchange = self.broker.exchange or self._exchange
         self.broker.on_availability = self._on_availability
         self.running = True
@@ -178,6 +184,8 @@ class World:
         self.random = self.scheduler.random
         self.latency_ms = latency_ms
         self.make_broker = make_broker
+        self.slice_copies = SMALL_SLICE if seed % 2 else SLICE_COPIES
+        """Of fan-outs: in every other world nearly each takes several rounds."""
         self.catalog = Catalog.open(None)
         self.crash_listeners: list[Callable[[StoreAndBroker], None]] = []
         self.availability_listeners: list[Callable[[StoreAndBroker], None]] = []

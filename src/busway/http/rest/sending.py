@@ -6,12 +6,13 @@ Answered when it is committed (MSG-2), with the checks and the ways of messages 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
 
 from busway.gateway import entrances, envelope, sends
+from busway.gateway.batch_reading import SLICE_MESSAGES, memory_of
 from busway.gateway.router import Destination
 from busway.http.calls import Call
 from busway.http.replies import empty
@@ -21,6 +22,9 @@ from busway.http.rest.names import BROKER_PROPERTIES, OTHER_PROPERTIES, is_reser
 from busway.model.durations import SECOND_MS, format_timespan
 from busway.model.errors import SERVER_BUSY, TIMEOUT, BusError
 from busway.model.limits import TIERS
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 
@@ -32,7 +36,7 @@ async def send(call: Call) -> web.StreamResponse:
     limit = _limit(call, entity)
     body = await call.body(limit, too_large=lambda size: envelope.too_large(f"above {size}", size))
     entity = _destination(call)  # as it is by now
-    payloads = _payloads(call, body)
+    payloads = await _payloads(call, body)
     size = sum(len(payload) for payload in payloads)
     if size > limit:
         raise envelope.too_large(size, limit)
@@ -51,6 +55,16 @@ def _destination(call: Call) -> Destination:
     return entrances.open_destination(call.gateway, call.target.address, call.uri)
 
 
+async def _in_slices(items: list[T], work: Callable[[T], R]) -> list[R]:
+    """Others have a turn after every `SLICE_MESSAGES` of them."""
+    found: list[R] = []
+    for start in range(0, len(items), SLICE_MESSAGES):
+        if start:
+            await asyncio.sleep(0)
+        found += [work(item) for item in items[start : start + SLICE_MESSAGES]]
+    return found
+
+
 async def _commit(call: Call, entity: Destination, payloads: list[bytes], size: int) -> None:
     gateway = call.gateway
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,8 +77,12 @@ async def _commit(call: Call, entity: Destination, payloads: list[bytes], size: 
         else:
             committed.set_exception(error)
 
-    _, parts = envelope.read_all(payloads, entity, gateway.host)
-    sends.dispatch(gateway, entity, parts, size, done)
+    envelope.check_count(len(payloads), gateway.batch_max_messages)
+    ones = await _in_slices(
+        payloads, lambda payload: envelope.read_one(payload, entity, gateway.host)
+    )
+    parts = envelope.parts_of(ones, entity)
+    sends.dispatch(gateway, entity, parts, memory_of(size, len(ones)), done)
     timeout_ms = gateway.settings.send_timeout_ms
     try:
         async with asyncio.timeout(timeout_ms / SECOND_MS):
@@ -76,11 +94,11 @@ async def _commit(call: Call, entity: Destination, payloads: list[bytes], size: 
 # --- What a request says -------------------------------------------------------------------------
 
 
-def _payloads(call: Call, body: bytes) -> list[bytes]:
+async def _payloads(call: Call, body: bytes) -> list[bytes]:
     content_type = call.request.headers.get(hdrs.CONTENT_TYPE)
     now_ms = call.gateway.host.now_ms()
     if content_type is not None and content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
-        return _batch(body, now_ms)
+        return await _batch(call, body, now_ms)
     headers = call.request.headers
     described = _object(headers.get(BROKER_PROPERTIES, "{}"), f"The header {BROKER_PROPERTIES}")
     return [messages.payload_of(body, content_type, described, _user_properties(call), now_ms)]
@@ -100,7 +118,7 @@ def _user_properties(call: Call) -> dict[str, Any]:
     return found
 
 
-def _batch(body: bytes, now_ms: int) -> list[bytes]:
+async def _batch(call: Call, body: bytes, now_ms: int) -> list[bytes]:
     """All of them, or a reason why not."""
     try:
         items = values.parse_json(body)
@@ -108,10 +126,11 @@ def _batch(body: bytes, now_ms: int) -> list[bytes]:
         raise refused(f"The batch is not JSON: {problem}.") from None
     if not isinstance(items, list):
         raise refused("A batch is a JSON array of objects.")
-    return [
-        _batched(item, f"Message {position} of the batch", now_ms)
-        for position, item in enumerate(items)
-    ]
+    envelope.check_count(len(items), call.gateway.batch_max_messages)
+    return await _in_slices(
+        list(enumerate(items)),
+        lambda item: _batched(item[1], f"Message {item[0]} of the batch", now_ms),
+    )
 
 
 def _batched(item: Any, what: str, now_ms: int) -> bytes:
