@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from busway.amqp.connection import Connection, Role
 from busway.amqp.events import Event
+from busway.amqp.input import Input
 from tests.amqp.conversations import NAMES, SERVER, converse, play
 
 
@@ -87,3 +88,19 @@ def test_slices_say_the_same_in_the_same_order(
         step += 1
     assert told(events) == told(once.receive(data))
     assert sliced.take_output() == once.take_output()
+
+
+def test_what_comes_while_a_large_frame_is_handled_is_not_kept_waiting() -> None:
+    """How long a frame was that had to be waited for says nothing of the next one."""
+    waiting = Input(needed=8)
+    waiting.feed(bytes(100))
+    waiting.needed = 60_000
+    waiting.handled_up_to(0)
+    assert not waiting
+    waiting.feed(bytes(59_900))
+    whole, _ = waiting.current()
+    assert len(whole) == 60_000
+    waiting.feed(bytes(20))  # behind it, before it was handled
+    waiting.handled_up_to(60_000)
+    assert waiting
+    assert waiting.current() == (bytes(20), 0)

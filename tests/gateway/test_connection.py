@@ -431,7 +431,7 @@ def test_a_mistake_of_ours_ends_one_connection_only(
     sender = victim.sender(queue)
     if broken == "deliver":
         victim.receiver(queue, credit=5)
-    function = {"transfer": "read", "deliver": "encode_locked"}[broken]
+    function = {"transfer": "read_single", "deliver": "encode_locked"}[broken]
     with (
         patch(f"busway.gateway.envelope.{function}", side_effect=RuntimeError("our mistake")),
         caplog.at_level(logging.ERROR, "busway.gateway"),

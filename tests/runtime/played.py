@@ -25,6 +25,7 @@ class FakeClient:
         self.output = b""
         self.answer = b""
         self.greeted = False
+        self.is_stranger = False
         self.finished = False
         self.paused = False
         self.ticks = 0

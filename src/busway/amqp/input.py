@@ -41,6 +41,8 @@ class Input:
     def handled_up_to(self, after: int) -> None:
         """What is no whole frame yet waits for more."""
         piece, at = self.piece, self.at
+        if after != at:
+            self.needed = 1  # what was needed is here; how long the next frame is, nobody knows
         if after not in (at, len(piece)):
             self.at = after
             return

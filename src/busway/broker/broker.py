@@ -77,7 +77,6 @@ class Broker:
 
     windows_bytes_max = WINDOWS_BYTES_MAX
     slice_copies = SLICE_COPIES
-    """How many copies of messages are made in one piece."""
 
     def __init__(
         self,
@@ -97,10 +96,10 @@ class Broker:
         self._clockwork = self.clockwork = Clockwork(self, host)
         self.journals = Journals(self, self._clockwork.journal_there)
         self.hold_journal = self.journals.hold
-        self._fan_outs = FanOuts(self, host)
+        self._fan_outs = FanOuts(self, host, self._way)
+        self.copies_of_one = self._fan_outs.copies_of_one
         self._intake = Intake(self, self._fan_outs)
         self.next_round = host.next_round
-        self.after_commit = self._way.after_commit
         self._orders = Orders(self, host, entities)
         self.movers = Movers(self, host)
         arrivals = MoveIn(self, self._intake)
@@ -128,8 +127,7 @@ class Broker:
         self._movements: dict[tuple[int, int], dict[SubQueueKind, Movements]] = {}
         """By partition; they outlive it as well."""
         self._mint = TokenMint(0, host.random_bytes)
-        self._epoch = 0
-        self._next_slot = 1
+        self._epoch, self._next_slot = 0, 1
         self._forget_everything()
         self.store_id: str | None = None
         self.quarantined = 0  # damaged messages that its store has set aside
@@ -180,10 +178,6 @@ class Broker:
     @property
     def uncommitted_bytes(self) -> int:
         return self._way.uncommitted_bytes
-
-    @property
-    def waiting_records(self) -> int:
-        return self._way.waiting_records
 
     # Commands.
 
@@ -342,8 +336,7 @@ class Broker:
         return self._entities.get(incarnation)
 
     def partition_in(self, slot: int) -> Partition:
-        key = self._by_slot[slot].key
-        return self.partition(key.incarnation, key.partition)
+        return self.partition(*self._by_slot[slot].key[:2])
 
     def notes(self) -> Stage:
         return self._way.notes()
@@ -364,11 +357,6 @@ class Broker:
 
     def stands_still(self, incarnation: int) -> bool:
         return stands_still(self._entities.get(incarnation))
-
-    def copies_of_one(self, incarnation: int) -> int:
-        if not isinstance(self._entities.get(incarnation), Topic):
-            return 1
-        return self.topic_rules(incarnation).subscription_count
 
     def topic_rules(self, incarnation: int) -> TopicRules:
         return self._entities.topic_rules(incarnation)
@@ -574,10 +562,9 @@ class Broker:
     def _take_sends(self) -> None:
         self.take_work()
         if self._way.disk_full:
-            self._way.refuse_send().after.append(_nothing)  # a commit looks at the disk again
+            self._way.refuse_send()
             raise BusError(STORE_FULL, refused=True)
-        waiting_bytes = self._way.uncommitted_bytes + self._fan_outs.waiting_bytes
-        if waiting_bytes > UNCOMMITTED_BYTES_MAX:
+        if self._way.uncommitted_bytes + self._fan_outs.waiting_bytes > UNCOMMITTED_BYTES_MAX:
             raise BusError(OVERLOADED, refused=True)
 
     def _add_sub_queue(
@@ -590,8 +577,7 @@ class Broker:
             and not isinstance(entity, Topic)
             and entity.requires_session
         )
-        of_partition = self._movements.setdefault((key.incarnation, key.partition), {})
-        movements = of_partition.setdefault(key.kind, Movements())
+        movements = self._movements.setdefault(key[:2], {}).setdefault(key.kind, Movements())
         sub_queue = SubQueue(
             key,
             partition,
@@ -612,7 +598,3 @@ class Broker:
         elif key.kind is SubQueueKind.MAIN and not has_sessions:
             sub_queue.pump = self._pumps[sub_queue] = Diversion(self, self._host, sub_queue)
         return sub_queue
-
-
-def _nothing(_: BusError | None) -> None:
-    """An answer that nobody waits for."""

@@ -158,10 +158,10 @@ class CommitWay:
             self._host.soon(self._flush)
         return self._open
 
-    def refuse_send(self) -> Stage:
-        """One that the disk has no room for."""
+    def refuse_send(self) -> None:
+        """One that the disk has no room for. A commit, for which nobody waits, looks again."""
         self.times.sends_refused += 1
-        return self.stage(0, 0)
+        self.stage(0, 0).after.append(_nothing)
 
     def notes(self) -> Stage:
         """The open stage, for what goes with the next commit and asks for none (D-31)."""
@@ -453,6 +453,10 @@ def why_unread(outcome: object) -> BusError:
     if isinstance(outcome, DataDamaged):
         return BusError(DATA_DAMAGED, detail=outcome)
     return BusError(SERVER_BUSY)
+
+
+def _nothing(_: BusError | None) -> None:
+    """An answer that nobody waits for."""
 
 
 class _Commit:

@@ -57,6 +57,12 @@ class FanOutOwner(Protocol):
 
     def topic_rules(self, incarnation: int) -> TopicRules: ...
 
+    def entity_or_none(self, incarnation: int) -> Entity | None: ...
+
+
+class Commits(Protocol):
+    """The way of what is staged to the store."""
+
     @property
     def waiting_records(self) -> int:
         """Staged, and not committed."""
@@ -86,8 +92,9 @@ class _Waiting:
 class FanOuts:
     """The lines of a broker: of each partition whose topic computes a large fan-out."""
 
-    def __init__(self, owner: FanOutOwner, host: Host) -> None:
+    def __init__(self, owner: FanOutOwner, host: Host, commits: Commits) -> None:
         self._owner = owner
+        self._commits = commits
         self._host = host
         self._lines: dict[Partition, deque[_Waiting]] = {}
         """The first command of the first line is computed until it is done, so that the copies of
@@ -146,6 +153,12 @@ class FanOuts:
         copies: list[Copied] = ahead[1]
         return [copy for copy in copies if self._owner.exists(copy.subscription)]
 
+    def copies_of_one(self, incarnation: int) -> int:
+        """How many copies one message may become there: 1, unless it is a topic."""
+        if not isinstance(self._owner.entity_or_none(incarnation), Topic):
+            return 1
+        return self._owner.topic_rules(incarnation).subscription_count
+
     def messages_per_slice(self, entity: Entity) -> int:
         """How many messages may become copies in one piece; of a queue any number."""
         if not isinstance(entity, Topic):
@@ -171,9 +184,9 @@ class FanOuts:
         self._round_is_due = False
         if not self._lines:
             return
-        if self._owner.waiting_records > WAITING_RECORDS_MAX:
+        if self._commits.waiting_records > WAITING_RECORDS_MAX:
             self._round_is_due = True
-            self._owner.after_commit(self._slice)
+            self._commits.after_commit(self._slice)
             return
         partition = next(iter(self._lines))
         line = self._lines[partition]

@@ -32,7 +32,16 @@ from busway.model.identity import Issuer, RoleAssignment
 from busway.model.limits import Tier
 from busway.model.names import NAMESPACE_NAME, check_name, name_key
 
-TOML_KEYS = ("serve", "journal", "issuers", "namespaces", "access", "roles", *TOML_TABLES)
+TOML_KEYS = (
+    "serve",
+    "journal",
+    "strangers",
+    "issuers",
+    "namespaces",
+    "access",
+    "roles",
+    *TOML_TABLES,
+)
 NAMESPACE_SETTINGS = ("tier", "namespace_partitions", "hosts", "key", "key_file")
 ACCESS_KEYS = ("name", "rights", "key", "secondary_key")
 

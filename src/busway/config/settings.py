@@ -18,6 +18,7 @@ from busway.config.errors import ConfigError, shown, unknown_key, wrong_value
 from busway.config.identity import read_issuers
 from busway.config.journal import read_journal_limits
 from busway.config.namespaces import DeclaredNamespace, read_namespaces
+from busway.config.strangers import read_stranger_share
 from busway.config.values import (
     flag,
     hosts,
@@ -32,6 +33,7 @@ from busway.model.entities import DEFAULT_NAMESPACE
 from busway.model.identity import Issuer
 from busway.model.journal import JournalLimits
 from busway.model.limits import Tier
+from busway.model.strangers import StrangerShare
 
 ENVIRONMENT_PREFIX = "BUSWAY_"
 STORES_MAX = 64
@@ -106,6 +108,7 @@ class Configuration:
     journal: JournalLimits = field(default_factory=JournalLimits)
     issuers: tuple[Issuer, ...] = ()
     """Whose bearer tokens are taken; what they may do is each namespace's matter."""
+    strangers: StrangerShare = field(default_factory=StrangerShare)
 
     @property
     def entities(self) -> tuple[Declared, ...]:
@@ -186,6 +189,7 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         frozenset(values),
         read_journal_limits(document, file),
         issuers,
+        read_stranger_share(document, file),
     )
 
 

@@ -72,9 +72,16 @@ class NotFoundAnswers:
 class Tokens:
     """What one connection may do, by audience."""
 
-    __slots__ = ("_by_audience", "_opens_less", "_unauthorised_since_ms", "not_found")
+    __slots__ = (
+        "_by_audience",
+        "_opens_less",
+        "_unauthorised_since_ms",
+        "_wait_max_ms",
+        "not_found",
+    )
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, wait_max_ms: int = TOKEN_WAIT_MAX_MS) -> None:
+        self._wait_max_ms = wait_max_ms
         self._by_audience: dict[str, Access] = {}
         self._opens_less = False
         """A token took the place of one that opened more: links may have lived on that."""
@@ -124,7 +131,7 @@ class Tokens:
     def overdue(self, now_ms: int) -> bool:
         """No valid token for so long that the connection is dropped."""
         since_ms = self._unauthorised_since_ms
-        return since_ms is not None and now_ms - since_ms >= TOKEN_WAIT_MAX_MS
+        return since_ms is not None and now_ms - since_ms >= self._wait_max_ms
 
 
 class CbsService:

@@ -98,7 +98,7 @@ class GatewayConnection:
         self._gateway_of = gateway_of
         self.peer = peer
         self.websocket = websocket
-        self.tokens = Tokens(gateway.host.steady_ms())
+        self.tokens = Tokens(gateway.host.steady_ms(), gateway.settings.token_wait_ms)
         self.requests_open = 0
         self.transactions: dict[bytes, OpenTransaction] = {}
         """Declared and not discharged, by all control links."""

@@ -49,8 +49,9 @@ from busway.model.errors import (
     BusError,
     with_tracking,
 )
-from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX, TIERS
+from busway.model.limits import CONNECTIONS_PER_NAMESPACE_MAX, TIERS, TOKEN_WAIT_MAX_MS
 from busway.model.names import Address, is_same_host
+from busway.model.strangers import StrangerShare
 from busway.store.base import SubQueueKind
 
 if TYPE_CHECKING:
@@ -85,12 +86,23 @@ class GatewaySettings:
     """Replies of one connection that wait for its credit or its session windows."""
     stranger: StrangerLimits = field(default_factory=StrangerLimits)
     """What a connection may do before its first valid token."""
+    token_wait_ms: int = TOKEN_WAIT_MAX_MS
+    """Until it is shown."""
     strangers_max: int = 500
     """Connections without a valid token, beside `connections_max` with one."""
     partial_bytes_max: int = 128 * 1024 * 1024
     """Unfinished deliveries of all connections."""
     connections_max: int = CONNECTIONS_PER_NAMESPACE_MAX
     """LIM-9."""
+
+
+def settings_for(share: StrangerShare) -> GatewaySettings:
+    """The defaults, with what strangers may have."""
+    return GatewaySettings(
+        stranger=StrangerLimits(share.bytes, share.frames, share.links),
+        token_wait_ms=share.token_wait_ms,
+        strangers_max=share.connections,
+    )
 
 
 class Due(Protocol):

@@ -18,6 +18,7 @@ from busway.gateway.bearer import token_in
 from busway.gateway.gateway import Gateway
 from busway.http.replies import HttpError
 from busway.http.services import Services
+from busway.http.strangers import Caller
 from busway.http.targets import Target
 from busway.model.errors import UNAUTHORIZED, BusError, with_tracking
 
@@ -102,7 +103,11 @@ class Call:
                 headers={"WWW-Authenticate": "SharedAccessSignature"},
             )
         target, clock_ms = self.target, self.clock_ms()
-        for access in self._verified(header, target.audience):
+        found = self._verified(header, target.audience)
+        caller = self.request.protocol
+        if isinstance(caller, Caller):
+            caller.share.left(caller)  # no stranger any more
+        for access in found:
             if access.allows(target.audience, right, clock_ms, target.path):
                 return access
         raise BusError(UNAUTHORIZED, claim=CLAIM_WORDS[right], uri=self.uri)

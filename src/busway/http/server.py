@@ -25,6 +25,7 @@ from busway.http.explorer import room as explorer
 from busway.http.replies import HttpError
 from busway.http.rest import room as rest
 from busway.http.services import Services
+from busway.http.strangers import Caller, Strangers
 from busway.http.targets import Kind, Target, parse, path_of
 from busway.model.errors import INTERNAL_ERROR, SHUTTING_DOWN, BusError
 
@@ -64,9 +65,13 @@ class Request(web.BaseRequest):
 class Connections(web.Server):
     """Knows for which namespace each connection has last asked, for those who count them."""
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
+    def __init__(self, strangers: Strangers, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
+        self.strangers = strangers
         self._gateways: dict[RequestHandler, Gateway] = {}
+
+    def __call__(self) -> RequestHandler:
+        return Caller(self.strangers, self, loop=self._loop, **self._kwargs)
 
     def _make_request(self, *parts: Any) -> web.BaseRequest:
         return Request(*parts, self._loop)  # type: ignore[arg-type, call-arg, unused-ignore]
@@ -101,7 +106,9 @@ class HttpServer:
         self._going_on: set[asyncio.Future[web.StreamResponse]] = set()
         self.heard: Callable[[asyncio.BaseProtocol], None] = lambda protocol: None
         """Told at each request that its connection has sent a whole head."""
+        self.strangers = Strangers(services.stranger_share, services.host.now_ms)
         self._server = Connections(
+            self.strangers,
             self._answer,
             handler_cancellation=True,
             access_log=None,
@@ -121,6 +128,10 @@ class HttpServer:
         """For one connection that was accepted."""
         return self._server()
 
+    def tick(self, now_ms: int) -> None:
+        """About once a second: connections without a token that ask for nothing go."""
+        self.strangers.tick(now_ms)
+
     async def close(self, wait_s: float) -> None:
         """Let requests that are being answered end; then close every connection."""
         for gateway in self._services.gateways():
@@ -129,11 +140,16 @@ class HttpServer:
         await self._server.shutdown(wait_s)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.heard(request.protocol)
+        caller = request.protocol
+        self.heard(caller)
         await asyncio.sleep(0)  # others first: requests may come in a row, and be answered at once
+        await self.strangers.turn(caller)
         reply = await self._answered(request)
+        is_last = self.strangers.asked(caller)
         if not reply.prepared:
             reply.headers.update(echoed(request))
+            if is_last:
+                reply.force_close()
         return reply
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:

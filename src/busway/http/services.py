@@ -13,6 +13,7 @@ from busway.broker.seams import Host, StorePort
 from busway.gateway.gateway import Gateway
 from busway.model.entities import Entity
 from busway.model.journal import JournalLimits
+from busway.model.strangers import StrangerShare
 from busway.store.faults import FaultyStore
 from busway.store.journal import JournalHold
 
@@ -104,6 +105,19 @@ class Reports(Protocol):
     async def latest(self, namespace: str) -> KeptReport | None: ...
 
 
+class AmqpWire(Protocol):
+    """An `asyncio.Protocol` that takes the bytes of AMQP, and knows whether they have shown a valid
+    token or password."""
+
+    @property
+    def is_known(self) -> bool: ...
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     host: Host
@@ -116,7 +130,9 @@ class Services:
     reports: Reports
     journal_limits: JournalLimits = field(default_factory=JournalLimits)
     """How much of journals is kept where an entity does not say so itself."""
-    amqp: Callable[[], asyncio.Protocol]
+    stranger_share: StrangerShare = field(default_factory=StrangerShare)
+    """What connections without a valid token may have."""
+    amqp: Callable[[], AmqpWire]
     """What takes the bytes of a WebSocket, as it takes those of a socket that speaks AMQP."""
     dev_issuer: DevIssuer | None = None
     """Makes tokens for development (`--dev-tokens`); None: there are none."""

@@ -14,6 +14,8 @@ from aiohttp import WSCloseCode, WSMsgType, hdrs, web
 
 from busway.http.calls import Call
 from busway.http.replies import HttpError
+from busway.http.services import AmqpWire
+from busway.http.strangers import Caller
 
 SUB_PROTOCOLS = ("AMQPWSB10", "amqp")
 """The service's name for it, which every SDK offers, and the registered one."""
@@ -40,7 +42,10 @@ async def answer(call: Call) -> web.StreamResponse:
         raise HttpError(400, "The request for a WebSocket is not complete (RFC 6455, 4.1).")
     await socket.prepare(request)
     assert request.transport is not None
-    await WebSocketTransport(socket, request.transport).serve(call.services.amqp())
+    wire = call.services.amqp()
+    if isinstance(request.protocol, Caller):
+        request.protocol.becomes_websocket(lambda: wire.is_known)
+    await WebSocketTransport(socket, request.transport).serve(wire)
     return socket
 
 
@@ -70,7 +75,7 @@ class WebSocketTransport(asyncio.Transport):
         super().__init__()
         self._socket = socket
         self._below = below
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: AmqpWire | None = None
         self._unsent: list[bytes] = []
         self._has_work = asyncio.Event()
         self._may_read = asyncio.Event()
@@ -79,7 +84,7 @@ class WebSocketTransport(asyncio.Transport):
         self._is_full = False
         self._closing = False
 
-    async def serve(self, protocol: asyncio.Protocol) -> None:
+    async def serve(self, protocol: AmqpWire) -> None:
         """Until either side closes; the protocol is told of the end in any case."""
         self._protocol = protocol
         protocol.connection_made(self)
@@ -93,7 +98,7 @@ class WebSocketTransport(asyncio.Transport):
             problem = self._socket.exception()
             protocol.connection_lost(problem if isinstance(problem, Exception) else None)
 
-    async def _read_on(self, protocol: asyncio.Protocol) -> None:
+    async def _read_on(self, protocol: AmqpWire) -> None:
         async for message in self._socket:
             if message.type is WSMsgType.ERROR:
                 return
@@ -104,7 +109,7 @@ class WebSocketTransport(asyncio.Transport):
             protocol.data_received(message.data)
             await self._may_read.wait()
 
-    async def _write_on(self, protocol: asyncio.Protocol) -> None:
+    async def _write_on(self, protocol: AmqpWire) -> None:
         try:
             while True:
                 await self._has_work.wait()

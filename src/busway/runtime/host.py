@@ -84,6 +84,8 @@ class Host:
         self._turns: list[Callable[[], None]] = []
         self._last: list[Callable[[], None]] = []
         self._turn_is_due = False
+        self._rounds = 0
+        """Callbacks that wait for the next iteration of the loop."""
         self._random = b""
         self._random_used = 0
 
@@ -102,7 +104,12 @@ class Host:
 
     def next_round(self, callback: Callable[[], None]) -> None:
         """Call once, in the next iteration of the loop: after sockets were looked at again."""
-        self.loop.call_soon(callback)
+        self._rounds += 1
+        self.loop.call_soon(self._begin_round, callback)
+
+    def _begin_round(self, callback: Callable[[], None]) -> None:
+        self._rounds -= 1
+        callback()
 
     def not_before(self, time_ms: int) -> None:
         """Never show a time below `time_ms`, which a store has committed (D-25)."""
@@ -131,7 +138,7 @@ class Host:
     @property
     def at_rest(self) -> bool:
         """Whether nobody waits for a turn."""
-        return not self._turns and not self._last
+        return not self._turns and not self._last and not self._rounds
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._turns.append(callback)

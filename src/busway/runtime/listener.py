@@ -58,6 +58,10 @@ class ClientConnection(Protocol):
         """The peer has spoken valid AMQP."""
 
     @property
+    def is_stranger(self) -> bool:
+        """No valid token or password was shown yet."""
+
+    @property
     def finished(self) -> bool:
         """Nothing more will be said: write what is left and close the socket."""
 
@@ -114,6 +118,9 @@ class HttpSide(Protocol):
 
     def protocol(self) -> asyncio.Protocol:
         """For one connection."""
+
+    def tick(self, now_ms: int) -> None:
+        """About once a second."""
 
     async def close(self, wait_s: float) -> None:
         """Let requests that are being answered end; then close every connection."""
@@ -210,6 +217,11 @@ class Wire(asyncio.Protocol):
     @property
     def is_stranger(self) -> bool:
         return self.client is not None and not self.client.greeted
+
+    @property
+    def is_known(self) -> bool:
+        """It has shown a valid token or password."""
+        return self.client is not None and not self.client.is_stranger
 
     def named(self) -> dict[str, str]:
         """For `extra=` of a log line."""
@@ -479,6 +491,8 @@ class Listener:
         now_ms = self.host.steady_ms()
         self._tick_timer = self.host.at(self.host.now_ms() + TICK_MS, self._tick)
         self._entrance.tick(now_ms)
+        if self._http is not None and self._http.done() and self._http.exception() is None:
+            self._http.result().tick(now_ms)
         for wire in [wire for wire in self._waiting if wire.deadline_ms <= now_ms]:
             said = "it said nothing valid" if wire.is_stranger else "it did not take our last words"
             log.info("connection dropped: %s in time", said, extra=wire.named())

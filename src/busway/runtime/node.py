@@ -20,6 +20,7 @@ from busway.cluster.catalog import CatalogError
 from busway.cluster.catalogs import Catalogs
 from busway.config import ConfigError, Configuration
 from busway.gateway.exchange import Exchange
+from busway.gateway.gateway import settings_for
 from busway.gateway.namespaces import Namespaces
 from busway.gateway.router import Owner
 from busway.gateway.traced import traced
@@ -195,7 +196,12 @@ class Node:
             commits=lambda: sum(store.broker.commit_times.done for store in self.stores),
         )
         self.namespaces = namespaces = Namespaces(
-            host, catalogs, owners, hosts=tenants.hosts, machine=self._machine()
+            host,
+            catalogs,
+            owners,
+            settings_for(self._configuration.strangers),
+            hosts=tenants.hosts,
+            machine=self._machine(),
         )
         if settings.otel:
             self._telemetry = telemetry = await asyncio.to_thread(_telemetry)
@@ -206,7 +212,10 @@ class Node:
                 host, self._folder, catalogs, self.stores, namespaces.gateways(), tenants.furnish
             )
         await self._start_identity(namespaces)
-        sockets_max = (CONNECTIONS_PER_NAMESPACE_MAX + 600) * len(namespaces.gateways())
+        share = self._configuration.strangers
+        sockets_max = (CONNECTIONS_PER_NAMESPACE_MAX + share.connections + 100) * len(
+            namespaces.gateways()
+        ) + share.http_connections
         self._listener = listener = Listener(
             host,
             lambda peer, on_output: namespaces.connect(
@@ -305,6 +314,7 @@ class Node:
                 clock=self._clock,
                 metrics_open=self.settings.metrics == "open",
                 metrics_entities=self.settings.metrics_entities,
+                stranger_share=self._configuration.strangers,
             )
         )
 

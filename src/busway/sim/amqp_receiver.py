@@ -257,10 +257,11 @@ class AmqpReceiver:
         )
         return key
 
-    def _disturbances(self, store: StoreAndBroker, number: int) -> int:
+    def _disturbances(self, store: StoreAndBroker, number: int, sent_ms: int | None = None) -> int:
         """What was sent before a disturbance may arrive after it: then it compares with nothing."""
-        recently = self._setting.world.now_ms() - store.disturbed_ms <= 2 * DELAY_MAX_MS
-        return -number if recently else store.disturbances
+        if sent_ms is None:
+            sent_ms = self._setting.world.now_ms() - 2 * DELAY_MAX_MS
+        return -number if store.disturbed_ms >= sent_ms else store.disturbances
 
     def _ran_out_on_the_way(self, message: WireMessage) -> bool:
         """A lock of its own lasts for longer than anything is under way."""

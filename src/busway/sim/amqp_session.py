@@ -119,14 +119,15 @@ class AmqpSessionReceiver(AmqpReceiver):
         )
         store = self._setting.world.stores[self.queue.placement[key.partition]]
         holding = self._setting.next_number()
+        until_ms = (int(until) - TICKS_AT_1970) // TICKS_PER_MS
         self._held = SessionAccepted(
             holding,
             f"{self.name}-{self._lives}",
             key,
             session_id,
-            (int(until) - TICKS_AT_1970) // TICKS_PER_MS,
+            until_ms,
             store.broker.epoch,
-            self._disturbances(store, holding),
+            self._disturbances(store, holding, until_ms - self.queue.lock_duration_ms),
         )
         self._setting.history.record(self._held)
         self._heard_ms = self._setting.world.now_ms()

@@ -79,7 +79,9 @@ class Wire:
             return
         self.is_cut = self._up.cut = self._down.cut = True
         server = self._server
-        if server is not None and not server_is_dead:
+        if server_is_dead:
+            self._server = None  # what it has read is lost with it
+        elif server is not None:
             self._scheduler.after(self._scheduler.random.randint(0, 2_000), server.lost)
         events = self._client.eof()
         self._on_events(events)
@@ -124,7 +126,7 @@ class Wire:
     def _take_turn(self) -> None:
         """As a listener gives them: what is left waits until others had theirs."""
         self._turn_is_due = False
-        if self._server is None:
+        if self._server is None or self._server.finished:
             return
         self._server.advance(FRAMES_PER_TURN)
         if self._server.has_input:
