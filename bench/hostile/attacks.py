@@ -7,20 +7,20 @@ prints `ready` when it is prepared, begins at the first line of standard input, 
 from __future__ import annotations
 
 import json
-import os
-import socket
+import resource
 import sys
 import time
 
-from hostile.client import BATCH_FORMAT, KEY, RULE, Client, Gone, batch_of, message, request, sas, tcp, tls
+from hostile.client import BATCH_FORMAT, Client, Gone, WebSocket, batch_of, message, request, sas, tcp, tls
 
 from busway.amqp import codec
-from busway.amqp.events import TransferReceived
+from busway.amqp.events import Attached, Disposed, TransferReceived
+from busway.amqp.link import LinkRole
 from busway.amqp.performatives import (
-    Accepted, Attach, Begin, Coordinator, Declare, Detach, Disposition, End, Flow, Modified, Source, Target, Transfer,
+    Accepted, Attach, Begin, Coordinator, Declare, Detach, Discharge, Disposition, End, Flow, Modified, Source, Target, Transfer,
     TransactionalState)
 from busway.amqp.sections import encode_message
-from busway.amqp.types import Symbol, UInt
+from busway.amqp.types import Symbol, Timestamp
 
 ATTACKS = {}
 TOPIC_SUBSCRIPTIONS = 500
@@ -106,6 +106,12 @@ def attack(text: str):
 def flow(credit: int, handle: int = 0, **more) -> Flow:
     return Flow(next_incoming_id=0, incoming_window=1 << 30, next_outgoing_id=0, outgoing_window=1 << 30, handle=handle,
                 delivery_count=0, link_credit=credit, **more)
+
+
+@attack("nobody attacks: what the machine itself makes the others wait")
+def nothing(it: Attack):
+    yield
+    it.hold()
 
 
 # --- What the issue names ------------------------------------------------------------------------
@@ -238,6 +244,51 @@ def fan_out_steady(it: Attack):
         client.frame(Transfer(handle=links[0].handle, delivery_id=n, delivery_tag=b"%d" % n, message_format=BATCH_FORMAT),
                      payload) for n in range(1_000))
     it.push_and_read(clients, frames)
+
+
+@attack("single messages to a topic of 500 subscriptions, without end")
+def fan_out_singles(it: Attack):
+    clients = [Client(it.port) for _ in range(2)]
+    links = [client.sender("wide") for client in clients]
+    yield
+    client, payload = clients[0], message()
+    it.push_and_read(clients, b"".join(
+        client.frame(Transfer(handle=links[0].handle, delivery_id=n, delivery_tag=b"%d" % n), payload) for n in range(1_000)))
+
+
+@attack("400 messages that become 200,000 copies at the same moment")
+def fan_out_scheduled(it: Attack):
+    client = Client(it.port)
+    link = client.sender("wide")
+    due_ms = int((time.time() + 5.0) * 1000)
+    annotations = b"\x00\x53\x72" + codec.encode_value({Symbol("x-opt-scheduled-enqueue-time"): Timestamp(due_ms)})
+    for _ in range(20):
+        client.send(link, batch_of([annotations + message()] * 20), BATCH_FORMAT)
+    yield
+    it.hold()
+    it.sent = client.sent
+
+
+@attack("transactions of 20 messages to a topic of 500 subscriptions, one after the other")
+def fan_out_transactions(it: Attack):
+    client = Client(it.port)
+    control = client.session.attach("txn", LinkRole.SENDER, source=Source("me"), target=Coordinator())
+    client.wait(Attached, lambda event: event.link is control)
+    link = client.sender("wide")
+    yield
+    client.sock.settimeout(max(1.0, it.seconds))
+    payload = batch_of([message()] * 20)
+    try:
+        while it.goes_on:
+            declared = client.send(control, b"\x00\x53\x77" + codec.encode_value(Declare()))
+            client.tags += 1
+            number = link.send(payload, b"%d" % client.tags, message_format=BATCH_FORMAT,
+                               state=TransactionalState(declared.txn_id))
+            client.wait(Disposed, lambda event: number in event.delivery_ids and event.link is link)
+            client.send(control, b"\x00\x53\x77" + codec.encode_value(Discharge(declared.txn_id, False)))
+    except (OSError, Gone) as error:
+        print(repr(error), file=sys.stderr)
+    it.sent = client.sent
 
 
 @attack("a batch of 25,000 messages")
@@ -375,9 +426,7 @@ def echo_window(it: Attack):
 
 @attack("5,200 opens without a token, kept open")
 def opens(it: Attack):
-    import resource
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _many_files()
     hello = _hello()
     socks = []
     yield
@@ -396,6 +445,11 @@ def opens(it: Attack):
 # --- Slow ones -----------------------------------------------------------------------------------
 
 
+def _many_files() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _hello() -> bytes:
     from busway.amqp.performatives import Open, SaslInit
     return (b"AMQP\x03\x01\x00\x00" + codec.encode_sasl_frame(SaslInit(mechanism="ANONYMOUS")) + b"AMQP\x00\x01\x00\x00"
@@ -404,9 +458,7 @@ def _hello() -> bytes:
 
 
 def _slow(it: Attack, first: bytes, count: int, secure: bool = False):
-    import resource
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _many_files()
     socks, at = [], {}
     yield
     while it.goes_on:
@@ -462,9 +514,7 @@ def slow_bodies(it: Attack):
 
 @attack("WebSockets that stay silent, by 3,000 connections")
 def silent_websockets(it: Attack):
-    import resource
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _many_files()
     socks = []
     head = (b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
@@ -557,13 +607,10 @@ def bad_sends(it: Attack):
 @attack("transactions declared and never discharged")
 def transactions(it: Attack):
     client = Client(it.port)
-    link = client.session.attach("txn", __import__("busway.amqp.link", fromlist=["LinkRole"]).LinkRole.SENDER,
-                                 source=Source("me"), target=Coordinator())
-    from busway.amqp.events import Attached
+    link = client.session.attach("txn", LinkRole.SENDER, source=Source("me"), target=Coordinator())
     client.wait(Attached)
     yield
-    payload = encode_message(properties=None, application_properties=None, body=Declare()) if False else (
-        b"\x00\x53\x77" + codec.encode_value(Declare()))
+    payload = b"\x00\x53\x77" + codec.encode_value(Declare())
     it.push_and_read([client], b"".join(
         client.frame(Transfer(handle=link.handle, delivery_id=n, delivery_tag=b"t"), payload) for n in range(2_000)))
 
@@ -662,9 +709,6 @@ def nested(it: Attack):
     for client in clients:
         client.sender("deep")
     yield
-    value: object = 1
-    for _ in range(2_000):
-        value = None
     deep = b"\x45"
     for _ in range(6_000):
         deep = b"\xd0" + (len(deep) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + deep
@@ -701,6 +745,67 @@ def _pipelined(it: Attack, text: bytes, connections: int = 8):
 @attack("HTTP requests without a token, pipelined, by 8 connections")
 def http_strangers(it: Attack):
     yield from _pipelined(it, b"GET /deep HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+@attack("HTTP requests without a token, pipelined, by 240 connections")
+def http_strangers_many(it: Attack):
+    yield from _pipelined(it, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 240)
+
+
+@attack("HTTP connections without a token that ask once and stay, by 3,000")
+def http_keep_alive(it: Attack):
+    _many_files()
+    socks = []
+    yield
+    text = b"GET /deep HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    while it.goes_on and len(socks) < 3_000:
+        try:
+            sock = tcp(it.port, 1.0)
+            sock.sendall(text)
+            it.sent += len(text)
+            socks.append(sock)
+        except OSError:
+            time.sleep(0.005)
+    it.hold()
+
+
+@attack("WebSockets without a token, each with a message of 900 kB that does not end, by 300")
+def websocket_unfinished(it: Attack):
+    _many_files()
+    yield
+    socks = []
+    while it.goes_on and len(socks) < 300:
+        try:
+            below = tcp(it.port, 1.0)
+            WebSocket(below)
+            below.sendall(b"\x82\xff" + (900_000).to_bytes(8, "big") + bytes(4))
+            below.setblocking(False)
+            socks.append(below)
+        except (OSError, Gone):
+            time.sleep(0.005)
+    piece = bytes(100_000)
+    while it.goes_on:
+        for sock in list(socks):
+            try:
+                it.sent += sock.send(piece)
+            except BlockingIOError:
+                continue
+            except OSError:
+                socks.remove(sock)
+        time.sleep(0.01)
+
+
+@attack("attach and detach without a token over WebSocket, by 4 connections after the other")
+def websocket_strangers(it: Attack):
+    yield
+    while it.goes_on:
+        try:
+            clients = [Client(it.port, known=False, face="websocket", timeout=2.0) for _ in range(4)]
+        except (OSError, Gone):
+            continue
+        it.push_and_read(clients, _attach_detach(clients[0]) * 50)
+        for client in clients:
+            client.close()
 
 
 @attack("HTTP sends with a token, pipelined, by 8 connections")

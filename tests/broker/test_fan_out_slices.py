@@ -245,7 +245,7 @@ def test_too_many_copies_are_refused_as_soon_as_they_are_counted(
     assert allowed.outcome == ACCEPTED
 
 
-def test_nothing_is_computed_while_too_much_waits_for_its_commit(
+def test_nothing_more_is_staged_while_too_much_waits_for_its_commit(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fan_outs, "WAITING_RECORDS_MAX", 5)
@@ -253,6 +253,8 @@ def test_nothing_is_computed_while_too_much_waits_for_its_commit(
     hall.rounds.next()
     hall.rounds.next()  # staged: twelve copies wait for their commit
     hall.rounds.next()
+    hall.rounds.next()  # the other one is computed
+    assert hall.broker._way.waiting_records == 4 * SUBSCRIPTIONS
     assert not hall.rounds.waiting, "it goes on with the commit, not with the next round"
     hall.house.run()
     assert commands[0].outcome == ACCEPTED
@@ -260,6 +262,23 @@ def test_nothing_is_computed_while_too_much_waits_for_its_commit(
     hall.house.run()
     assert commands[1].outcome == ACCEPTED
     assert hall.received(hall.subscriptions[0]) == numbers(8)
+
+
+def test_sch_3_no_more_becomes_active_while_too_much_waits_for_its_commit(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fan_outs, "WAITING_RECORDS_MAX", 5)
+    due_ms = hall.house.now_ms() + 10_000
+    for n in range(6):
+        hall.house.start_send(hall.topic, message(str(n), at_ms=due_ms))
+    hall.house.run()
+    hall.house.run(11_000)
+    hall.rounds.next()
+    hall.rounds.next()
+    assert not hall.rounds.waiting
+    while hall.held(hall.subscriptions[0]) < 6:
+        hall.rounds.all()
+    assert sorted(hall.received(hall.subscriptions[0])) == numbers(6)
 
 
 def test_duplicates_are_told_when_it_is_staged(hall: Hall) -> None:

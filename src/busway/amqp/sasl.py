@@ -6,6 +6,8 @@ There are no challenges: Python understands none, and no mechanism that is offer
 
 from __future__ import annotations
 
+from functools import cache
+
 from busway.amqp import codec, states
 from busway.amqp.errors import ILLEGAL_STATE, UNAUTHORIZED_ACCESS, ProtocolError
 from busway.amqp.performatives import Composite, SaslInit, SaslMechanisms, SaslOutcome
@@ -28,6 +30,17 @@ def plain_credentials(initial_response: bytes | None) -> tuple[str, str] | None:
         return parts[1].decode(), parts[2].decode()
     except UnicodeDecodeError:
         return None
+
+
+@cache
+def _offer(mechanisms: tuple[str, ...]) -> bytes:
+    """Encoded once: a stranger who connects again and again costs as little as can be."""
+    return codec.encode_sasl_frame(SaslMechanisms(list(mechanisms)))
+
+
+@cache
+def _outcome(code: int, data: bytes | None = None) -> bytes:
+    return codec.encode_sasl_frame(SaslOutcome(code, data))
 
 
 class SaslServer:
@@ -54,7 +67,7 @@ class SaslServer:
         """After the client's header: ours goes before, the mechanisms follow at once."""
         for step in (Move.RECEIVE_HEADER, Move.SEND_HEADER, Move.SEND_MECHANISMS):
             self.state = states.move(states.SASL, self.state, step)
-        return codec.encode_sasl_frame(SaslMechanisms(list(self._settings.mechanisms)))
+        return _offer(self._settings.mechanisms)
 
     def receive(self, frame: Composite) -> bytes:
         if not isinstance(frame, SaslInit):
@@ -66,8 +79,8 @@ class SaslServer:
         self.is_authenticated = self._judge(frame.mechanism, frame.initial_response)
         self.state = states.move(states.SASL, self.state, Move.SEND_OUTCOME)
         if self.is_authenticated:
-            return codec.encode_sasl_frame(SaslOutcome(_OK, b"Welcome!"))
-        return codec.encode_sasl_frame(SaslOutcome(_AUTH))
+            return _outcome(_OK, b"Welcome!")
+        return _outcome(_AUTH)
 
     def _judge(self, mechanism: str, initial_response: bytes | None) -> bool:
         if mechanism not in self._settings.mechanisms:

@@ -98,11 +98,11 @@ class Broker:
         self.hold_journal = self.journals.hold
         self._fan_outs = FanOuts(self, host, self._way)
         self.copies_of_one = self._fan_outs.copies_of_one
+        self.waits_for_commits = self._fan_outs.waits_for_commits
         self._intake = Intake(self, self._fan_outs)
         self.next_round = host.next_round
         self._orders = Orders(self, host, entities)
-        self.movers = Movers(self, host)
-        arrivals = MoveIn(self, self._intake)
+        self.movers, arrivals = Movers(self, host), MoveIn(self, self._intake)
         self.move_in, self.move_states_in = arrivals.messages, arrivals.states
         lookups = Lookups(self)
         self.peek = lookups.peek

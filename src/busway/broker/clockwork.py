@@ -39,6 +39,9 @@ class ClockworkOwner(KeeperOwner, Protocol):
     slice_copies: int
     """How many copies are made in one piece."""
 
+    def waits_for_commits(self, again: Callable[[], None]) -> bool:
+        """Whether enough waits for its commit already; then `again` is called after one."""
+
     def copies_of_one(self, incarnation: int) -> int:
         """How many copies one message may become there: 1, unless it is a topic."""
 
@@ -163,6 +166,8 @@ class Clockwork:
         """One slice of those that become copies; each is looked at again, for it was waiting."""
         if not self._owner.available:
             self._activations.clear()
+        if self._activations and self._owner.waits_for_commits(self._activate):
+            return
         left = self._owner.slice_copies
         while self._activations and left > 0:
             sub_queue, message = self._activations.popleft()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from busway.broker.partition import Partition
 from busway.broker.seams import Host
-from busway.broker.staging import Change, changed_copy
+from busway.broker.staging import STAGE_RECORDS_MAX, Change, changed_copy
 from busway.model.entities import Entity, Subscription, Topic
 from busway.model.errors import COPIES_EXCEEDED, SERVER_BUSY, BusError
 from busway.model.limits import BATCH_MAX_COPIES
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 SLICE_COPIES = 256
 """About 2 ms. One message is never cut, so a slice may have as many as there are subscriptions."""
-WAITING_RECORDS_MAX = 2 * BATCH_MAX_COPIES
-"""Nothing more is computed while so many records wait for their commit: they are in memory."""
+WAITING_RECORDS_MAX = STAGE_RECORDS_MAX
+"""What is computed is not staged while more wait for their commit: they are in memory, and whoever
+sends something small would have to wait for all of them."""
 
 
 class Copied(NamedTuple):
@@ -153,6 +154,13 @@ class FanOuts:
         copies: list[Copied] = ahead[1]
         return [copy for copy in copies if self._owner.exists(copy.subscription)]
 
+    def waits_for_commits(self, again: Callable[[], None]) -> bool:
+        """Whether enough waits for its commit already; then `again` is called after one."""
+        if self._commits.waiting_records <= WAITING_RECORDS_MAX:
+            return False
+        self._commits.after_commit(again)
+        return True
+
     def copies_of_one(self, incarnation: int) -> int:
         """How many copies one message may become there: 1, unless it is a topic."""
         if not isinstance(self._owner.entity_or_none(incarnation), Topic):
@@ -184,10 +192,6 @@ class FanOuts:
         self._round_is_due = False
         if not self._lines:
             return
-        if self._commits.waiting_records > WAITING_RECORDS_MAX:
-            self._round_is_due = True
-            self._commits.after_commit(self._slice)
-            return
         partition = next(iter(self._lines))
         line = self._lines[partition]
         left = self._owner.slice_copies
@@ -196,6 +200,9 @@ class FanOuts:
             left -= self._advance(partition, first, left)
             if first.error is None and first.done < len(first.messages):
                 break
+            if self.waits_for_commits(self._slice):
+                self._round_is_due = True
+                return
             line.popleft()
             self.waiting_bytes -= first.size
             left -= 1

@@ -171,7 +171,8 @@ class Line:
 
     def arrived(self, message: Message) -> None:
         """Committed: keep it in memory if everything before it is there, too."""
-        if self.in_store == 0 and self.window.has_room and not self.paging:
+        wanted = bool(self._grants) or self._shelf.somebody_receives
+        if self.in_store == 0 and self.window.has_room(wanted=wanted) and not self.paging:
             self._shelf.known[message.number] = message
             self.window.offer(message)
             self.window.cursor = max(self.window.cursor, message.number)

@@ -19,13 +19,20 @@ LOW_MESSAGES = 250
 """Below this, while somebody receives, the next page is read ahead."""
 
 
+ENTRY_BYTES = 512
+"""What a message in memory takes beside its own bytes, which may be very few."""
+UNWANTED_SHARE = 8
+"""Of the budget, the part that messages may take which nobody is receiving yet."""
+
+
 class WindowBudget:
     """What all windows of one broker may hold together: many queues must not cost much memory."""
 
-    __slots__ = ("bytes_max", "bytes_used")
+    __slots__ = ("bytes_max", "bytes_used", "unwanted_bytes_max")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
+        self.unwanted_bytes_max = bytes_max // UNWANTED_SHARE
         self.bytes_used = 0
 
 
@@ -46,18 +53,19 @@ class ReadyWindow:
         """How many entries; an upper bound, because marked ones are struck when they come up."""
         return len(self._tail) + len(self._early)
 
-    @property
-    def has_room(self) -> bool:
+    def has_room(self, *, wanted: bool) -> bool:
+        """For one more, which somebody is there to receive or not."""
         budget = self._budget
+        bytes_max = budget.bytes_max if wanted else budget.unwanted_bytes_max
         return (
             len(self) < WINDOW_MESSAGES
             and self.bytes < WINDOW_BYTES
-            and budget.bytes_used < budget.bytes_max
+            and budget.bytes_used < bytes_max
         )
 
     def offer(self, message: Message) -> None:
-        self.bytes += message.size
-        self._budget.bytes_used += message.size
+        self.bytes += message.size + ENTRY_BYTES
+        self._budget.bytes_used += message.size + ENTRY_BYTES
         tail = self._tail
         if not tail or message.number > tail[-1].number:
             tail.append(message)
@@ -84,8 +92,8 @@ class ReadyWindow:
                 heappop(early)
             else:
                 tail.popleft()
-            self.bytes -= message.size
-            self._budget.bytes_used -= message.size
+            self.bytes -= message.size + ENTRY_BYTES
+            self._budget.bytes_used -= message.size + ENTRY_BYTES
         return None
 
     def pop(self) -> Message | None:
@@ -96,8 +104,8 @@ class ReadyWindow:
                 message = heappop(early)[2]
             else:
                 message = tail.popleft()
-            self.bytes -= message.size
-            self._budget.bytes_used -= message.size
+            self.bytes -= message.size + ENTRY_BYTES
+            self._budget.bytes_used -= message.size + ENTRY_BYTES
             if message.staged is None and message.lock_token is None:
                 return message
         return None

@@ -25,7 +25,7 @@ from busway.runtime.host import Host
 
 log = logging.getLogger(__name__)
 
-ACCEPTS_MAX = 64
+ACCEPTS_MAX = 16
 """Connections taken in a row before those who are there already get their turn."""
 REST_MS = 1_000
 """How long nobody is accepted after the system could not, for want of files or memory mostly."""
