@@ -19,8 +19,8 @@ from busway.amqp.settings import StrangerLimits
 from busway.broker.seams import Host, Timer
 from busway.cluster.catalog import Catalog, Change
 from busway.gateway.auth import Access, OwnHost
-from busway.gateway.bearer.errors import TOKEN_REFUSED
 from busway.gateway.batch_reading import SLICE_MESSAGES
+from busway.gateway.bearer.errors import TOKEN_REFUSED
 from busway.gateway.budget import Budget
 from busway.gateway.cbs import CbsService
 from busway.gateway.connection import GatewayConnection, Peer
