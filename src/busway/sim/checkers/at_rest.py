@@ -13,6 +13,7 @@ from busway.broker.broker import Broker
 from busway.broker.line import Line
 from busway.broker.sessions import SessionTable
 from busway.broker.sub_queue import SubQueue
+from busway.broker.window import ENTRY_BYTES
 from busway.model.message import Message, MessageState
 from busway.sim.history import Violation
 from busway.sim.world import StoreAndBroker
@@ -160,7 +161,7 @@ def _entries(key: SubQueueKey, line: Line) -> list[Message]:
         raise Violation(NAME, f"{key}: a page, a message or a grant of {line.session_id} waits")
     window = line.window
     entries = [*window._tail, *(entry[2] for entry in window._early)]
-    if sum(entry.size for entry in entries) != window.bytes:
+    if sum(entry.size + ENTRY_BYTES for entry in entries) != window.bytes:
         raise Violation(NAME, f"{key}: the window's bytes are wrong")
     return entries
 
