@@ -92,7 +92,10 @@ def test_mistakes_are_told(tmp_path: Path, text: str, problem: str) -> None:
 
 def test_dev_tokens_bring_tls(tmp_path: Path) -> None:
     assert load({"dev_tokens": True}, {}).settings.tls
-    assert not load({"dev_tokens": True, "memory": True}, {}).settings.tls
+    in_memory = {"dev_tokens": True, "memory": True}
+    assert not load(in_memory | {"identity_header": "h" * 20}, {}).settings.tls
+    with pytest.raises(ConfigError, match="BUSWAY_IDENTITY_HEADER or --identity-header"):
+        load(in_memory, {})
     own = {"dev_tokens": True, "tls_cert": "c.pem", "tls_key": "k.pem"}
     assert not load(own, {}).settings.tls
 

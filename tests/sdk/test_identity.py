@@ -203,6 +203,20 @@ def test_requests_may_leave_the_word_out(broker: Broker, word: str) -> None:
         assert answer.status == 200
 
 
+def test_a_role_in_a_queue_lets_requests_send_there_and_nowhere_else(broker: Broker) -> None:
+    def send_to(queue: str) -> int:
+        url = f"http://localhost:{broker.server.port}/{queue}/messages"
+        request = urllib.request.Request(url, b"by request", method="POST")
+        request.add_header("Authorization", f"Bearer {token(time.time_ns() // 1_000_000)}")
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            return int(answer.status)
+
+    assert send_to("q") == 201
+    with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+        send_to("p")
+    refused.value.close()
+
+
 class TestTheEndpoint:
     GOOD = "api-version=2019-08-01&resource=https://servicebus.azure.net/"
 

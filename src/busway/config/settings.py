@@ -175,6 +175,7 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Configurati
         values["tls"] = True  # clients with a credential know no other way
     settings = Settings(**values)
     _check_tls(settings)
+    _check_dev_tokens(settings)
     default = DeclaredNamespace(
         name=DEFAULT_NAMESPACE,
         tier=settings.tier,
@@ -223,6 +224,15 @@ def _check_tls(settings: Settings) -> None:
         raise ConfigError(
             "--tls keeps its certificate in the data folder, and with --memory there is none. Make "
             "a certificate with 'busway cert', and give it with --tls-cert and --tls-key."
+        )
+
+
+def _check_dev_tokens(settings: Settings) -> None:
+    if settings.dev_tokens and settings.memory and settings.identity_header is None:
+        raise ConfigError(
+            "--dev-tokens keeps its secret in the data folder, and with --memory there is none. "
+            "Give one with BUSWAY_IDENTITY_HEADER or --identity-header; applications get the same "
+            "as IDENTITY_HEADER."
         )
 
 

@@ -340,13 +340,21 @@ class Gateway:
     # --- Bearer tokens ---------------------------------------------------------------------------
 
     def verify_bearer(
-        self, token: str, audience: str, own_host: OwnHost, *, may_wait: bool = False
+        self,
+        token: str,
+        audience: str,
+        own_host: OwnHost,
+        *,
+        entity: str | None = None,
+        may_wait: bool = False,
     ) -> Sequence[Access]:
         """As `BearerTokens.verify`."""
         if self.bearer is None:
             raise BusError(TOKEN_REFUSED, detail=NO_ISSUER)
         clock_ms = self.host.clock_ms()
-        return self.bearer.verify(token, audience, clock_ms, own_host, may_wait=may_wait)
+        return self.bearer.verify(
+            token, audience, clock_ms, own_host, entity=entity, may_wait=may_wait
+        )
 
     # --- Errors as clients see them --------------------------------------------------------------
 

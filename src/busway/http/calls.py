@@ -116,7 +116,11 @@ class Call:
         token = token_in(header)
         if token is not None:
             return self.gateway.verify_bearer(
-                token, audience, self.own_host, may_wait=self.may_wait
+                token,
+                audience,
+                self.own_host,
+                entity=self.target.path or None,
+                may_wait=self.may_wait,
             )
         return [self.gateway.tokens.verify(header, audience, self.clock_ms(), self.own_host)]
 

@@ -74,6 +74,11 @@ def warn_of_open_doors(node: Node) -> None:
             "read, write and delete everything here; --key sets another one",
             reach,
         )
+    if settings.dev_tokens:
+        log.warning(
+            "--dev-tokens: applications on this machine that know the secret of 'busway env' get "
+            "tokens for everything here; for development only"
+        )
 
 
 def announce(node: Node) -> None:

@@ -67,9 +67,13 @@ class BearerTokens:
         clock_ms: int,
         own_host: OwnHost,
         *,
+        entity: str | None = None,
         may_wait: bool = False,
     ) -> Sequence[Access]:
         """What the token opens at an audience, as `audience_key` writes it, and below it.
+
+        `entity` is the queue or topic in which the audience lies, where that is not an address:
+        requests are for `orders/messages/head`.
 
         Raises `BusError`; and `KeysAwaited` where the caller `may_wait`, if its key is not known
         and the issuer can be asked.
@@ -91,18 +95,21 @@ class BearerTokens:
         _check_signature(text, key, str(algorithm))
         expires_ms = _check_times(claims, issuer, clock_ms)
         _check_audience(claims, issuer, audience, own_host)
-        opened = self._opened(claims, audience, expires_ms)
+        known = _entity_of(audience) if entity is None else name_key(entity)
+        opened = self._opened(claims, audience, known, expires_ms)
         if not opened:
             raise BusError(ROLE_MISSING, who=identity_of(claims), uri=audience or "/")
         return opened
 
-    def _opened(self, claims: Claims, audience: str, expires_ms: int) -> Sequence[Access]:
+    def _opened(
+        self, claims: Claims, audience: str, entity: str | None, expires_ms: int
+    ) -> Sequence[Access]:
         rights: dict[Place, Right] = {}
         for assignment, places in self._assignments:
             if assignment.issuer not in (None, claims["iss"]) or not _is_for(assignment, claims):
                 continue
             for place in places:
-                at = _within(place, audience)
+                at = _within(place, audience, entity)
                 if at is not None:
                     granted = Right.of(assignment.role.rights)
                     rights[at] = rights.get(at, Right.NONE) | granted
@@ -213,15 +220,15 @@ def _place(entity: str) -> Place:
     return Place(name_key(address.entity), name_key(address.path))
 
 
-def _within(place: Place, audience: str) -> Place | None:
-    """What a token that is put for an audience opens of a place; None if nothing."""
+def _within(place: Place, audience: str, entity: str | None) -> Place | None:
+    """What a token that is put for an audience of an entity opens of a place; None if nothing."""
     if place.entity is None:
         return Place(audience)
     if scope_covers(audience, place.scope):
         return place
     if not scope_covers(place.scope, audience):
         return None
-    return Place(audience, place.entity) if _entity_of(audience) == place.entity else None
+    return Place(audience, place.entity) if entity == place.entity else None
 
 
 def _entity_of(audience: str) -> str | None:
