@@ -17,7 +17,7 @@ COMMAND = "python -m tools.lake_page"
 
 BEGINNING = """# The lake
 
-A lake is a folder. Each table is a folder in it, in the format of [Delta](https://delta.io):
+A lake is a folder, or a prefix in an object store. Each table is a folder in it, in the format of [Delta](https://delta.io):
 Parquet files, and a log that says which of them belong to the table. Anything that reads Delta
 reads it: Spark, DuckDB, Polars, pandas (`deltalake`). Read it through the log; the folder also
 has files that belong to no version, or not any more.
@@ -26,24 +26,27 @@ has files that belong to no version, or not any more.
 lake/events/            what the journals told: one row per event
 lake/messages/ ...      what `curate` made of it
 lake/replay_plans/ ...  what `replay` sends, and how far it has come
-lake/_checkpoints/      how far each capture is; without it, captures go on after
-                        what the tables have
+lake/_pending/          batches that are being written: whose files they are if it is cut off
 ```
 
 `busway pipeline tables` says what stands here, and `busway pipeline tables NAME` has the columns
 of one, for programs with `--json`. Layouts only gain columns. A table that is older gets them
 with its next batch, and its older rows have nothing in them.
 
-**What is tested**: folders of a file system, one machine, `local[...]` and a standalone cluster
-whose workers share the file system. Data files go straight to names of their own and are never
-listed or renamed, and commits go through `deltalake`, so that an address like `s3://...` takes
-the same path; checkpoints, and what `curate` reads of the log, do not yet. No object store was
-tried.
+**What is tested**: folders of a file system, one machine, `local[...]`, a standalone cluster
+whose workers share the file system, and lakes in an object store on a local S3 server. See
+[lakes in object stores](../how-to/lakes-in-object-stores.md). Data files go straight to names of
+their own and are never renamed, and commits go through `deltalake`.
 
-**Each event once**: a batch and its mark (who appended it, and its number) are one commit of the
-log. A batch that is tried again finds its mark. Two captures of one entity into one lake cannot
-both commit a batch: the second fails, and goes on when it is run again. A row is identified by
-`entity`, `subscription`, `epoch`, `partition` and `journal_offset`.
+**Each event once**: the files of a batch and how far the capture has come (a mark for each
+partition of each incarnation of an entity: Delta's `txn` with the name `capture:EPOCH:PARTITION`
+and the next offset as its version) are one commit of the log. There is no checkpoint beside it.
+A capture that was killed goes on from the marks. Two captures of one entity into one lake cannot
+both commit a range: one of them finds that the marks have moved, and goes on after them. A row is
+identified by `entity`, `subscription`, `epoch`, `partition` and `journal_offset`.
+
+**What is left of a batch that was cut off** is removed by the next start of a capture, by the
+names of its files; what a single task has left behind, by the next `compact` after a week.
 
 **Compaction** (`busway pipeline compact`) joins small files, and removes files that no version of
 the last `--vacuum-hours` (a week) has. It can run beside a capture. Readers that look at versions

@@ -62,13 +62,13 @@ def test_two_processes_cannot_both_append_a_batch(spark: SparkSession, table: Ta
     written = table._write(rows(spark, range(3, 6)))
     stale = table.delta()
     table.append(rows(spark, range(3, 6)), "capture", 1)
-    assert not table._commit(written, "append", "capture", 1)  # it looks once more
+    assert not table._commit(written, "append", {"capture": 1})  # it looks once more
     table.delta = lambda: stale  # type: ignore[method-assign]
     with pytest.raises(ConflictError, match="'events' at the same time"):
-        table._commit(written, "append", "capture", 1)  # and the log itself does
-    assert sorted(DeltaTable(table.folder).to_pyarrow_table()["journal_offset"].to_pylist()) == [
-        *range(6)
-    ]
+        table._commit(written, "append", {"capture": 1})  # and the log itself does
+    assert sorted(
+        DeltaTable(table.place.address).to_pyarrow_table()["journal_offset"].to_pylist()
+    ) == [*range(6)]
 
 
 def test_an_attempt_that_died_leaves_nothing_to_read(spark: SparkSession, table: Table) -> None:
@@ -128,7 +128,7 @@ def test_a_layout_that_gained_a_column_gives_it_to_the_table(
 ) -> None:
     table.append(rows(spark, range(2)), "capture", 0)
     wider = Table(
-        table.folder,
+        table.place,
         TableLayout("events", SCHEMA.append(pa.field("note", pa.string())), LAYOUT.partition_by),
     )
     from pyspark.sql.functions import lit
@@ -136,14 +136,14 @@ def test_a_layout_that_gained_a_column_gives_it_to_the_table(
     wider.append(rows(spark, range(2, 4)).withColumn("note", lit("new")), "capture", 1)
     notes = {row.journal_offset: row.note for row in wider.frame(spark).collect()}
     assert notes == {0: None, 1: None, 2: "new", 3: "new"}
-    assert DeltaTable(table.folder).to_pyarrow_table()["note"].null_count == 2
+    assert DeltaTable(table.place.address).to_pyarrow_table()["note"].null_count == 2
 
 
 def test_replacing_is_one_commit(spark: SparkSession, table: Table) -> None:
     table.append(rows(spark, range(5)), "capture", 0)
     assert table.replace(rows(spark, range(7)), "curate", 3) == 7
     assert offsets_of(table) == list(range(7))
-    assert DeltaTable(table.folder, version=1).to_pyarrow_table().num_rows == 5
+    assert DeltaTable(table.place.address, version=1).to_pyarrow_table().num_rows == 5
     assert table.last_version_of("curate") == 3
 
 
@@ -179,8 +179,11 @@ def test_a_lake_may_be_named_from_here(monkeypatch: pytest.MonkeyPatch, tmp_path
 @pytest.mark.parametrize(
     ("folder", "text"),
     [
-        ("s3://bucket/lake", "object stores are not supported"),
-        ("abfss://c@account.dfs.core.windows.net/lake", "object stores are not supported"),
+        ("hdfs://host/lake", "hdfs is not known here"),
+        ("s3://bucket", "Write s3://bucket/lake"),
+        ("s3://key:secret@bucket/lake", "keys belong into the environment"),
+        ("abfss://account.dfs.core.windows.net/lake", "Write abfss://container@account"),
+        ("gs://bucket/a b", "' ' in its path means something else"),
         ("file://server/share", "Write file:///srv/lake"),
         ("/srv/a%20lake", "Delta takes '%20'"),
     ],

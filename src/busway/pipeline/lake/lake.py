@@ -1,30 +1,29 @@
 """A lake: Delta tables in a folder, each in a folder of its own name below it.
 
-Spark's tasks write Parquet files under names that nobody else uses (`lake_files.py`). The driver
+Spark's tasks write Parquet files under names that nobody else uses (`files.py`). The driver
 makes them part of a table in one commit of the Delta log, together with who appended them and which
 batch it was. So a batch is there once however often it is tried: a second attempt finds its own
-mark and does nothing. Files of an attempt that died before its commit belong to no version;
-`vacuum` removes them.
+mark and does nothing. Files of an attempt that died before its commit belong to no version; they
+are removed by name (`pending.py`), or by `vacuum`.
 
-A lake is a folder of this machine, or one that all machines of a cluster see under the same path.
+A lake is a folder of this machine, one that all machines of a cluster see under the same path, or a
+prefix in an object store (`place.py`).
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.request import url2pathname
 
-from busway.pipeline.lake.files import ADDED_FILE, AddedFile, FileWriter
+from busway.pipeline.lake.files import ADDED_FILE, AddedFile, FileReader, FileWriter
+from busway.pipeline.lake.place import LakeFolderError, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 
 _PATTERN = re.compile(r"[*?\[\]{}]")
 """What Spark takes for more than itself in a path."""
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+TASKS_PER_CORE = 2
+"""That read files of an object store: files differ in size."""
+
+
+__all__ = ["ConflictError", "Lake", "LakeFolderError", "Table", "TableLayout"]
 
 
 class ConflictError(Exception):
     """Two jobs wanted to change the same rows."""
-
-
-class LakeFolderError(Exception):
-    """A lake cannot be there, and where it can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +59,51 @@ class TableLayout:
 class Table:
     """One Delta table; made when the first batch is appended."""
 
-    def __init__(self, folder: str, layout: TableLayout) -> None:
-        self.folder = folder
+    def __init__(self, place: Place, layout: TableLayout) -> None:
+        self.place = place
         self.layout = layout
-        self._uri = Path(folder).as_uri()
-        """What Delta takes; it would undo escapes that are none in a plain path."""
+        self._options = place.options()
 
     # --- reading ---------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         from deltalake import DeltaTable
 
-        return DeltaTable.is_deltatable(self._uri)
+        return DeltaTable.is_deltatable(self.place.uri, self._options)
 
-    def delta(self) -> DeltaTable:
-        """The newest version."""
+    def delta(self, version: int | None = None) -> DeltaTable:
+        """The newest version, or another one."""
         from deltalake import DeltaTable
 
-        return DeltaTable(self._uri)
+        return DeltaTable(self.place.uri, version=version, storage_options=self._options)
 
     def frame(self, spark: SparkSession, version: int | None = None) -> DataFrame:
         """The rows of a version, for Spark. The log says which files there are; nobody lists."""
         import pyarrow as pa
-        from deltalake import DeltaTable
 
         if not self.exists():
             return spark.createDataFrame([], schema=self._spark_schema())
-        actions = pa.table(DeltaTable(self._uri, version=version).get_add_actions())
-        names = actions["path"].to_pylist()
-        return self.frame_of(spark, [f"{self.folder}/{name}" for name in names])
+        actions = pa.table(self.delta(version).get_add_actions())
+        return self.frame_of(spark, actions["path"].to_pylist())
 
     def frame_of(self, spark: SparkSession, files: Sequence[str]) -> DataFrame:
-        """The rows of some files of the table."""
+        """The rows of some files of the table, by their names in it."""
         if not files:
             return spark.createDataFrame([], schema=self._spark_schema())
-        reader = spark.read.schema(self._spark_schema()).option("basePath", self.folder)
-        return reader.parquet(*(_PATTERN.sub(r"\\\g<0>", file) for file in files))
+        if not self.place.is_local:
+            return self._fetched(spark, files)
+        folder = self.place.address
+        reader = spark.read.schema(self._spark_schema()).option("basePath", folder)
+        return reader.parquet(*(_PATTERN.sub(r"\\\g<0>", f"{folder}/{file}") for file in files))
+
+    def _fetched(self, spark: SparkSession, files: Sequence[str]) -> DataFrame:
+        """Read by the tasks themselves: Spark's own way to an object store takes Hadoop's jars, and
+        keys in its settings (docs/discussion/lakes-in-object-stores.md)."""
+        schema = self.layout.schema.serialize().to_pybytes()
+        reader = FileReader(self.place, schema, self.layout.partition_by)
+        tasks = min(len(files), max(1, spark.sparkContext.defaultParallelism) * TASKS_PER_CORE)
+        names = spark.createDataFrame([(name,) for name in files], "path string")
+        return names.repartition(tasks).mapInArrow(reader, self._spark_schema())
 
     def last_version_of(self, app_id: str) -> int | None:
         """The newest batch that this application has appended."""
@@ -109,9 +117,44 @@ class Table:
         if last is not None and last >= version:
             return None
         files = self._write(frame)
-        if not self._commit(files, "append", app_id, version):
+        if not self._commit(files, "append", {app_id: version}):
             return None
         return sum(each.rows for each in files)
+
+    def append_rows(self, rows: Sequence[Mapping[str, Any]], app_id: str, version: int) -> bool:
+        """Add a few rows, once, without Spark. Whether it was this call that did it."""
+        import pyarrow as pa
+
+        last = self.last_version_of(app_id)
+        if last is not None and last >= version:
+            return False
+        schema = self.layout.schema
+        writer = FileWriter(self.place, schema.serialize().to_pybytes(), self.layout.partition_by)
+        files = writer.write([pa.RecordBatch.from_pylist([dict(row) for row in rows], schema)])
+        return self._commit(files, "append", {app_id: version})
+
+    def marks(self, names: Sequence[str]) -> dict[str, int]:
+        """How far each of these has come, for those that have a mark."""
+        if not names or not self.exists():
+            return {}
+        table = self.delta()
+        found = {name: table.transaction_version(name) for name in names}
+        return {name: mark for name, mark in found.items() if mark is not None}
+
+    def add(
+        self, files: Sequence[AddedFile], marks: Mapping[str, int], before: Mapping[str, int]
+    ) -> None:
+        """Make files part of the table and move marks, in one commit.
+
+        Raises `ConflictError` if a mark is not where it was (none: it must have none yet), whether
+        it was moved before this call or at the same time.
+        """
+        self.create()
+        table = self.delta()
+        for name in marks:
+            if table.transaction_version(name) != before.get(name):
+                raise ConflictError(self._moved)
+        self._write_log(table, files, "append", marks)
 
     def replace(
         self, frame: DataFrame, app_id: str, version: int, dates: Sequence[date] | None = None
@@ -125,7 +168,7 @@ class Table:
         files = self._write(frame)
         (column,) = self.layout.partition_by if dates is not None else ("",)
         chosen = None if dates is None else [(column, "in", sorted(map(str, dates)))]
-        self._commit(files, "overwrite", app_id, version, chosen)
+        self._commit(files, "overwrite", {app_id: version}, chosen)
         return sum(each.rows for each in files)
 
     def added_since(self, version: int) -> list[str] | None:
@@ -135,52 +178,69 @@ class Table:
         """
         names: list[str] = []
         for number in range(version + 1, self.delta().version() + 1):
-            entry = Path(self.folder) / "_delta_log" / f"{number:020d}.json"
-            if not entry.is_file():
+            entry = self.place.read_bytes(f"_delta_log/{number:020d}.json")
+            if entry is None:
                 return None
-            for line in entry.read_text().splitlines():
+            for line in entry.splitlines():
                 added = json.loads(line).get("add")
                 if added is not None and added["dataChange"]:
-                    names.append(f"{self.folder}/{added['path']}")
-        return names if all(Path(name).is_file() for name in names) else None
+                    names.append(added["path"])
+        return names if self.place.has(*names) else None
 
     def _write(self, frame: DataFrame) -> list[AddedFile]:
         layout = self.layout
         schema = layout.schema.serialize().to_pybytes()
-        writer = FileWriter(self.folder, schema, layout.partition_by)
+        writer = FileWriter(self.place, schema, layout.partition_by)
         told = frame.select(*layout.schema.names).mapInArrow(writer, ADDED_FILE).collect()
         return [
             AddedFile(row.path, row.size, row.rows, json.loads(row.partition), row.stats)
             for row in told
         ]
 
+    def create(self) -> None:
+        """Make the table if it is not there, and give it the columns that it lacks."""
+        from deltalake import DeltaTable
+
+        if not self.exists():
+            DeltaTable.create(
+                self.place.uri,
+                self.layout.schema,
+                mode="ignore",
+                partition_by=list(self.layout.partition_by),
+                name=self.layout.name,
+                description=self.layout.description or None,
+                storage_options=self._options,
+            )
+        self.evolve()
+
     def _commit(
         self,
         files: Sequence[AddedFile],
         mode: str,
-        app_id: str,
-        version: int,
+        marks: Mapping[str, int],
         chosen: Any = None,
     ) -> bool:
         """Whether it was this call that did it, and not another process of the same application."""
-        from deltalake import CommitProperties, DeltaTable, Transaction
+        self.create()
+        table = self.delta()
+        for app_id, version in marks.items():
+            last = table.transaction_version(app_id)
+            if mode == "append" and last is not None and last >= version:
+                return False
+        self._write_log(table, files, mode, marks, chosen)
+        return True
+
+    def _write_log(
+        self,
+        table: DeltaTable,
+        files: Sequence[AddedFile],
+        mode: str,
+        marks: Mapping[str, int],
+        chosen: Any = None,
+    ) -> None:
+        from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction
 
-        layout = self.layout
-        if not self.exists():
-            DeltaTable.create(
-                self._uri,
-                layout.schema,
-                mode="ignore",
-                partition_by=list(layout.partition_by),
-                name=layout.name,
-                description=layout.description or None,
-            )
-        self.evolve()
-        table = self.delta()
-        last = table.transaction_version(app_id)
-        if mode == "append" and last is not None and last >= version:
-            return False
         now_ms = time.time_ns() // 1_000_000
         actions: list[Any] = [
             AddAction(
@@ -193,16 +253,23 @@ class Table:
             )
             for each in files
         ]
+        transactions = [Transaction(name, version) for name, version in marks.items()]
         with self._alone():
             table.create_write_transaction(
                 actions,
                 mode=mode,
                 schema=table.schema(),
-                partition_by=list(layout.partition_by),
+                partition_by=list(self.layout.partition_by),
                 partition_filters=chosen,
-                commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+                commit_properties=CommitProperties(app_transactions=transactions),
             )
-        return True
+
+    @property
+    def _moved(self) -> str:
+        return (
+            f"Another job has changed the table '{self.layout.name}' at the same time, so that "
+            "nothing of this one was kept there. Run it again."
+        )
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -212,10 +279,7 @@ class Table:
         try:
             yield
         except CommitFailedError as error:
-            raise ConflictError(
-                f"Another job has changed the table '{self.layout.name}' at the same time, so that "
-                "nothing of this one was kept there. Run it again."
-            ) from error
+            raise ConflictError(self._moved) from error
 
     def evolve(self) -> list[str]:
         """Give the table the columns that its layout has gained; the names of those added."""
@@ -252,41 +316,26 @@ class Table:
 
 
 class Lake:
-    """Raises `LakeFolderError` for what is no folder."""
+    """Raises `LakeFolderError` where no lake can be."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = str(_local(str(folder)).absolute())
-        if found := _ESCAPE.search(self.folder):
-            raise LakeFolderError(
-                f"A lake cannot be in '{self.folder}': Delta takes '{found[0]}' in a path for "
-                "another character. Choose a folder with another name."
-            )
+        self.place = Place.of(str(folder))
+        self.folder = self.place.address
 
     def check_writable(self) -> None:
-        """Raises `OSError` if nothing can be written there. The folder need not be there yet."""
-        place = Path(self.folder)
-        while not place.exists():
-            place = place.parent
-        if not place.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
-        if not os.access(place, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+        """Raises `OSError` or `LakeFolderError` if nothing can be written there. The folder need
+        not be there yet."""
+        self.place.check_writable()
 
     def table(self, layout: TableLayout) -> Table:
-        return Table(f"{self.folder}/{layout.name}", layout)
+        return Table(self.place.below(layout.name), layout)
 
 
-def _local(text: str) -> Path:
-    """A path, or a URL of one."""
-    scheme, colon, rest = text.partition(":")
-    if colon and scheme.lower() == "file":
-        path = url2pathname(rest.removeprefix("//").removeprefix("localhost"))
-        if path.startswith("/"):
-            return Path(path)
-        raise LakeFolderError(f"'{text}' is no folder of this machine. Write file:///srv/lake.")
-    if "://" in text:
-        raise LakeFolderError(
-            f"A lake is a folder, and '{text}' is in {scheme}: object stores are not supported. "
-            "Mount it, or capture into a folder and copy its tables from there."
-        )
-    return Path(text)
+def write_parquet(frame: DataFrame, place: Place) -> None:
+    """Rows as plain Parquet files in a place of their own, which is emptied first."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for name in list(place.names()):
+        place.remove(name)
+    writer = FileWriter(place, to_arrow_schema(frame.schema).serialize().to_pybytes(), ())
+    frame.mapInArrow(writer, ADDED_FILE).collect()

@@ -76,6 +76,17 @@ EVENTS = LakeTable(
     ("event_date",),
 )
 
+ENTITIES = lake_table(
+    "entities",
+    "bronze",
+    "What was captured: one row per incarnation of a queue, topic or subscription.",
+    ("entity", TEXT, "queue or topic"),
+    ("subscription", TEXT, "subscription, if it is of one"),
+    ("epoch", TEXT, "incarnation of the entity"),
+    ("partitions", SMALL, "how many partitions it has"),
+    ("first_captured_at", TIME, "when a capture into this lake saw it first"),
+)
+
 # --- Silver --------------------------------------------------------------------------------------
 
 _IDENTITY = (
@@ -206,13 +217,13 @@ LATENCY = lake_table(
 SKEW = lake_table(
     "partition_skew",
     "gold",
-    "How evenly the partitions of an entity are used.",
+    "How evenly the partitions of an entity are used; also those that are not.",
     *_ENTITY,
     ("partition", SMALL, "partition"),
     ("messages", COUNT, "messages that it took"),
     ("bytes", COUNT, "their bytes"),
     ("share", REAL, "its part of all messages of the entity"),
-    ("skew", REAL, "its part divided by an even part: 1 is even"),
+    ("skew", REAL, "its part divided by an even part of all partitions: 1 is even, 0 is unused"),
 )
 PARTITION_LOAD = lake_table(
     "partition_load",
@@ -267,7 +278,7 @@ ORDER_AUDIT = lake_table(
 
 SILVER = (MESSAGES, DELIVERIES, DEAD_LETTERS)
 GOLD = (THROUGHPUT, LATENCY, SKEW, PARTITION_LOAD, HOT_KEYS, REASONS, DUPLICATES, ORDER_AUDIT)
-ALL = (EVENTS, *SILVER, *GOLD, *JOBS)
+ALL = (EVENTS, ENTITIES, *SILVER, *GOLD, *JOBS)
 BY_NAME = {table.name: table for table in ALL}
 
 
