@@ -78,13 +78,11 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             options["columns"] = given.columns
 
         def capture(number: int) -> None:
-            settings = CaptureSettings(
-                QUEUE, events_per_trigger=given.batch_events, tasks=given.tasks
-            )
-            job = Capture(spark, Lake(folder / f"lake-{number}"), credentials, settings, {})
-            heads, _ = job.switch_on()
-            job.begin(heads, once=True).awaitTermination()
-            assert job.captured.rows == given.rows, job.captured
+            settings = CaptureSettings((QUEUE,), given.batch_events, tasks=given.tasks)
+            job = Capture(Lake(folder / f"lake-{number}"), credentials, settings)
+            job.begin(once=True)
+            captured = job.run(spark, once=True)[QUEUE]
+            assert captured.rows == given.rows, captured
 
         def journal(number: int) -> None:
             rows = spark.read.format("busway").options(**options).load()

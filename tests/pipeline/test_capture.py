@@ -7,14 +7,17 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from busway.pipeline.jobs.capture import Capture, Captured, CaptureSettings
+from busway.pipeline.jobs.capture import Capture, CaptureError, CaptureSettings
+from busway.pipeline.jobs.capture_watch import Captured
+from busway.pipeline.jobs.older_lake import folder_name
 from busway.pipeline.lake.lake import Lake
 from busway.pipeline.lake.tables import EVENTS
 from busway.pipeline.wire.journal import Journal
@@ -57,34 +60,28 @@ QUEUE_ENTRY = (
     'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"/></content></entry>'
 )
 
-DIES_BETWEEN_THE_COMMITS = """
+DIES = """
 import os, signal
 from busway.cli import main
 from busway.pipeline.lake.lake import Table
 
-append = Table.append
+add = Table.add
 
-def append_and_die(self, frame, app_id, version):
-    added = append(self, frame, app_id, version)
-    assert added, "the batch was there already"
+def add_and_die(self, *arguments):
+    if {after}:
+        add(self, *arguments)
     os.killpg(0, signal.SIGKILL)
 
-Table.append = append_and_die
+Table.add = add_and_die
 main()
 """
+"""A job that is killed when its files are written, before or after the commit."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(config=CONFIG, data=tmp_path_factory.mktemp("data")) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def secret(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    file = tmp_path_factory.mktemp("secret") / "connection-string"
-    file.write_text(server.connection_string)
-    return f"file:{file}"
 
 
 def send(server: Server, queue: str, numbers: range) -> None:
@@ -137,20 +134,18 @@ def places(lake: Path) -> list[tuple[str, int, int]]:
 # --- As a user runs it ---------------------------------------------------------------------------
 
 
-def slow_to_start(folder: Path) -> Path:
-    """A Python whose first reader of a journal does not come; Spark gives it up after 10 s."""
-    program = folder / "python"
-    program.write_text(
-        "#!/bin/sh\n"
-        f"case \"$*\" in *streaming_source_runner*) mkdir '{folder}/given up' && exit 1;; esac\n"
-        f"exec '{sys.executable}' \"$@\"\n"
-    )
-    program.chmod(0o755)
-    return program
+def files_of(lake: Path) -> set[str]:
+    """All Parquet files of the table, whether they belong to it or not."""
+    table = lake / "events"
+    return {
+        file.relative_to(table).as_posix()
+        for file in table.rglob("*.parquet")
+        if "_delta_log" not in file.parts
+    }
 
 
 def test_a_capture_goes_on_where_it_was_interrupted_or_killed(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path
 ) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
     command = ["capture", "--entity", "orders", "--lake", str(lake), "--json"]
@@ -160,24 +155,28 @@ def test_a_capture_goes_on_where_it_was_interrupted_or_killed(
     job.wait_for(lambda: "orders: captured from now on" in job.told)
     send(server, "orders", range(100))
     job.wait_for(lambda: len(enqueued(lake)) == 100)
-    job.interrupt()
-    captured = job.summary()["entities"]["orders"]
-    assert (captured["rows"], captured["skipped"]) == (100, 0)
+    job.process.terminate()
+    assert job.summary()["entities"]["orders"]["rows"] == 100
     assert "the next run goes on from there" in job.told
 
     send(server, "orders", range(100, 150))
-    dies = [sys.executable, "-c", DIES_BETWEEN_THE_COMMITS, "pipeline", *command, "--once"]
-    Job(log, server, dies).ended(-signal.SIGKILL)
-    assert enqueued(lake) == ids(range(150))
+    for after in (False, True):
+        dies = [sys.executable, "-c", DIES.format(after=after), "pipeline", *command, "--once"]
+        Job(log, server, dies).ended(-signal.SIGKILL)
+        table = Lake(lake).table(EVENTS.layout())
+        committed = {each.rpartition("/events/")[2] for each in table.delta().file_uris()}
+        # What the first one wrote belongs to no version; the second one has removed it.
+        assert (files_of(lake) == committed) is after
+        assert enqueued(lake) == ids(range(150 if after else 100))
 
     send(server, "orders", range(150, 160))
-    monkeypatch.setenv("PYSPARK_PYTHON", str(slow_to_start(tmp_path)))
-    captured = Job(log, server, pipeline(*command, "--once")).summary()["entities"]["orders"]
-    assert (tmp_path / "given up").exists()
-    assert (captured["rows"], captured["skipped"]) == (10, 1)
+    job = Job(log, server, pipeline(*command, "--once"))
+    assert job.summary()["entities"]["orders"]["rows"] == 10
     assert enqueued(lake) == ids(range(160))
     assert len(places(lake)) == len(set(places(lake)))
     assert re.search(r"orders: captured since 20\d\d-", job.told)
+    assert "of a batch that was cut off" in job.told
+    assert not list((lake / "_pending").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -208,34 +207,37 @@ def test_what_cannot_be_captured_is_said_before_spark_starts(
     assert not (tmp_path / "lake").exists()
 
 
-# --- What it makes of checkpoints and entities ---------------------------------------------------
+# --- What it makes of entities --------------------------------------------------------------------
 
 
 class Runs:
     """Captures of what there is, in the session that tests share."""
 
-    def __init__(self, spark: SparkSession, server: Server, secret: str, lake: Path) -> None:
+    def __init__(self, spark: SparkSession, server: Server, lake: Path) -> None:
         self._spark = spark
         self._credentials = connection.read(server.connection_string)
-        self._options = {"credentialsFrom": secret}
         self.lake = lake
+        self.said: list[str] = []
+
+    def job(self, *entities: str, **settings: Any) -> Capture:
+        chosen = CaptureSettings(entities, **settings)
+        return Capture(Lake(self.lake), self._credentials, chosen, say=self.said.append)
 
     def capture(self, entity: str, **settings: Any) -> Captured:
-        chosen = CaptureSettings(entity, **settings)
-        job = Capture(self._spark, Lake(self.lake), self._credentials, chosen, self._options)
-        heads, _ = job.switch_on()
-        job.begin(heads, once=True).awaitTermination()
-        job.release(heads)
-        return job.captured
+        job = self.job(entity, **settings)
+        job.begin(once=True)
+        return job.run(self._spark, once=True)[entity]
 
-    @property
-    def checkpoints(self) -> Sequence[Path]:
-        return sorted((self.lake / "_checkpoints" / "capture").iterdir())
+    def turn(self, job: Capture) -> None:
+        """What a capture without end does between two rests, until nothing is left to read."""
+        job.watch.look()
+        while job._turn(self._spark, None):
+            job.watch.look()
 
 
 @pytest.fixture
-def runs(spark: SparkSession, server: Server, secret: str, tmp_path: Path) -> Runs:
-    return Runs(spark, server, secret, tmp_path / "lake")
+def runs(spark: SparkSession, server: Server, tmp_path: Path) -> Runs:
+    return Runs(spark, server, tmp_path / "lake")
 
 
 @pytest.fixture(scope="module")
@@ -247,49 +249,121 @@ def invoices(server: Server) -> int:
 def test_what_is_there_is_not_added_again(runs: Runs, invoices: int) -> None:
     first = runs.capture("invoices", events_per_trigger=25)
     assert (first.rows, first.batches) == (invoices, 3)
-    again = runs.capture("invoices")
+    again = runs.capture("INVOICES")  # names compare without case
     assert (again.rows, again.batches) == (0, 0)
     assert enqueued(runs.lake) == ids(range(invoices))
 
 
-def test_a_lost_checkpoint_is_no_loss(runs: Runs, invoices: int) -> None:
-    runs.capture("invoices")
-    shutil.rmtree(runs.lake / "_checkpoints")
-    assert runs.capture("INVOICES").rows == 0  # names compare without case
-    assert enqueued(runs.lake) == ids(range(invoices))
-
-
-def test_a_checkpoint_of_another_time_is_refused(
-    runs: Runs, server: Server, tmp_path: Path
+def test_a_lake_of_before_there_were_marks_goes_on_after_its_rows(
+    runs: Runs, server: Server, spark: SparkSession
 ) -> None:
     send(server, "restored", range(5))
-    assert runs.capture("restored").rows == 5
-    (checkpoint,) = runs.checkpoints
-    shutil.copytree(checkpoint, tmp_path / "backup")
-    send(server, "restored", range(5, 10))
-    assert runs.capture("restored").rows == 5
-    shutil.rmtree(checkpoint)
-    shutil.copytree(tmp_path / "backup", checkpoint)
-    send(server, "restored", range(10, 15))
-    with pytest.raises(Exception, match="is not the one that the lake was filled with"):
-        runs.capture("restored")  # its second batch is not the one that the lake has
-    shutil.rmtree(checkpoint)
-    assert runs.capture("restored").rows == 5
-    assert enqueued(runs.lake) == ids(range(15))
+    runs.capture("restored")
+    table = Lake(runs.lake).table(EVENTS.layout())
+    rows = table.frame(spark).cache()
+    assert rows.count() == 5
+    allowed = connection.read(server.connection_string).pass_for("restored")
+    with Journal("restored", allowed) as journal:
+        epoch = journal.heads().epoch
+        shutil.rmtree(runs.lake)
+        table.append(rows, "capture:as-it-was", 0)
+        older = runs.lake / "_checkpoints" / "capture" / folder_name("restored", epoch)
+        older.mkdir(parents=True)
+        (older / "id").write_text("as-it-was")
+        journal.hold("capture-as-it-was", journal.heads().latest)
+        send(server, "restored", range(5, 8))
+        assert runs.capture("restored").rows == 3
+        assert "capture-as-it-was" not in [each.name for each in journal.consumers()]
+    assert enqueued(runs.lake) == ids(range(8))
 
 
-def test_an_entity_that_was_made_anew_is_captured_beside_the_old(
+def test_of_two_captures_of_one_entity_each_event_is_there_once(
+    runs: Runs, server: Server, invoices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busway.pipeline.jobs.capture.PAUSE_S", 0.0)
+    first, second = (runs.job("invoices", events_per_trigger=20) for _ in range(2))
+    for job in (first, second):
+        job.begin(once=False)
+    for _ in range(4):  # both plan from where they were, and the one that is late is told
+        runs.turn(first)
+        runs.turn(second)
+        send(server, "invoices", range(3))
+    assert "another capture has written the same events; going on after them" in runs.said
+    assert len(places(runs.lake)) == len(set(places(runs.lake)))
+    monkeypatch.setattr("busway.pipeline.jobs.capture.CONFLICTS_MAX", 1)
+    runs.turn(first)
+    send(server, "invoices", range(3))
+    second.watch.look()
+    runs.turn(first)
+    with pytest.raises(CaptureError, match=r"Another capture of invoices into .* is running"):
+        second._turn(runs._spark, None)
+
+
+def test_each_entity_has_a_life_of_its_own(runs: Runs, server: Server) -> None:
+    manage(server, "PUT", "brief", QUEUE_ENTRY)
+    manage(server, "PUT", "steady", QUEUE_ENTRY)
+    job = runs.job("brief", "steady")
+    job.begin(once=False)
+    send(server, "brief", range(3))
+    send(server, "steady", range(10, 12))
+    runs.turn(job)
+    assert enqueued(runs.lake) == sorted([*ids(range(3)), *ids(range(10, 12))])
+
+    manage(server, "DELETE", "brief")
+    send(server, "steady", range(12, 14))
+    runs.turn(job)
+    assert "brief: was deleted; waiting until it is made again" in runs.said
+    assert (job.captured["brief"].state, job.captured["steady"].rows) == ("waiting", 4)
+
+    manage(server, "PUT", "brief", QUEUE_ENTRY)
+    runs.turn(job)
+    assert any("brief: it was migrated, or made anew" in each for each in runs.said)
+    send(server, "brief", range(3))
+    runs.turn(job)
+    assert (job.captured["brief"].state, job.captured["brief"].rows) == ("reading", 6)
+    assert len({epoch for epoch, _, _ in places(runs.lake)}) == 3
+
+
+def test_one_that_is_deleted_in_the_middle_of_a_batch_takes_nothing_from_the_others(
     runs: Runs, server: Server
 ) -> None:
-    for number in range(2):
-        manage(server, "PUT", "brief", QUEUE_ENTRY)
-        assert runs.capture("brief").rows == 0
-        send(server, "brief", range(3))
-        assert runs.capture("brief").rows == 3
-        manage(server, "DELETE", "brief")
-        assert len(runs.checkpoints) == number + 1
-    assert enqueued(runs.lake) == sorted(ids(range(3)) * 2)
-    assert len({epoch for epoch, _, _ in places(runs.lake)}) == 2
+    for name in ("leaving", "staying"):
+        manage(server, "PUT", name, QUEUE_ENTRY)
+    job = runs.job("leaving", "staying")
+    job.begin(once=False)
+    send(server, "leaving", range(3))
+    send(server, "staying", range(10, 12))
+    job.watch.look()
+    manage(server, "DELETE", "leaving")  # after its events were planned
+    assert not job._turn(runs._spark, None)
+    runs.turn(job)
+    assert enqueued(runs.lake) == ids(range(10, 12))
+    assert job.captured["leaving"].state == "waiting"
+    assert len(files_of(runs.lake)) == len(
+        Lake(runs.lake).table(EVENTS.layout()).delta().file_uris()
+    )
+
+
+def test_a_pattern_finds_what_is_made_later(
+    runs: Runs, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busway.pipeline.jobs.capture_watch.LIST_EVERY_S", 0.0)
+    job = runs.job("shop-*", "news/subscriptions/read*")
+    job.begin(once=False)
+    assert list(job.captured) == ["news/Subscriptions/readers"]
+    manage(server, "PUT", "shop-1", QUEUE_ENTRY)
+    manage(server, "PUT", "other-shop-1", QUEUE_ENTRY)
+    runs.turn(job)
+    assert "shop-1: is new" in runs.said
+    send(server, "shop-1", range(2))
+    runs.turn(job)
+    assert job.captured["shop-1"].rows == 2
+    assert set(job.captured) == {"news/Subscriptions/readers", "shop-1"}
+    everything = runs.job("*")
+    everything.begin(once=False)
+    assert {"orders", "Invoices", "news", "news/Subscriptions/readers", "shop-1"} <= set(
+        everything.captured
+    )
 
 
 def test_a_subscription_has_a_journal_of_its_own(runs: Runs, server: Server) -> None:
@@ -299,16 +373,44 @@ def test_a_subscription_has_a_journal_of_its_own(runs: Runs, server: Server) -> 
     ):
         sender.send_messages([ServiceBusMessage("x", message_id=f"m-{n}") for n in range(4)])
     assert runs.capture("news/Subscriptions/readers").rows == 4
-    shutil.rmtree(runs.lake / "_checkpoints")
     assert runs.capture("News/subscriptions/Readers").rows == 0
     assert enqueued(runs.lake) == ids(range(4))
 
 
 def test_the_hold_is_at_what_the_lake_has(runs: Runs, server: Server, invoices: int) -> None:
     runs.capture("invoices")
-    (checkpoint,) = runs.checkpoints
+    table = Lake(runs.lake).table(EVENTS.layout())
+    consumer = f"capture-{table.delta().metadata().id}"
     allowed = connection.read(server.connection_string).pass_for("invoices")
     with Journal("invoices", allowed) as journal:
-        consumer = f"capture-{(checkpoint / 'id').read_text()}"
-        held = journal._json("GET", f"/consumers/{consumer}")
-    assert held["lag_rows"] == 0
+        held = {each.name: each.lag_rows for each in journal.consumers()}
+    assert held[consumer] == 0
+
+
+def test_what_a_journal_has_lost_is_said_and_accepted_only_when_told(
+    runs: Runs, server: Server, invoices: int
+) -> None:
+    """The lake's mark is behind what the journal still has: as after a retention that passed it."""
+    runs.capture("invoices", events_per_trigger=20)
+    allowed = connection.read(server.connection_string).pass_for("invoices")
+    with Journal("invoices", allowed) as journal:
+        heads = journal.heads()
+    cut = replace(
+        heads,
+        partitions=tuple(
+            replace(each, earliest=each.next + 5, next=each.next + 9) for each in heads.partitions
+        ),
+    )
+    lost = 5 * len(heads.partitions)
+    for accept_loss in (False, True):
+        job = runs.job("invoices", accept_loss=accept_loss)
+        followed = job.watch.followed["invoices"]
+        job.watch._see(followed, cut)
+        if accept_loss:
+            assert f"going on without {lost} events that are lost" in runs.said[-1]
+            assert sum(followed.captured.behind.values()) == 4 * len(heads.partitions)
+        else:
+            assert (followed.captured.state, job.watch.can_go_on) == ("failed", False)
+            assert f"no longer has {lost} events" in followed.captured.problem
+            assert "--accept-loss" in followed.captured.problem
+        job.watch.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from typer.testing import CliRunner, Result
 
 from busway.cli import app
-from busway.pipeline.jobs.capture import Capture, Captured, CaptureSettings
+from busway.pipeline.jobs.capture import Capture, CaptureSettings
+from busway.pipeline.jobs.capture_watch import Captured
 from busway.pipeline.lake.lake import Lake, Table
 from busway.pipeline.lake.tables import ALL, BY_NAME, EVENTS
 from busway.remote import connection
@@ -72,27 +73,29 @@ def lake(spark: SparkSession, server: Server, tmp_path_factory: pytest.TempPathF
     send(server, range(SENT))
     receive(server)
     credentials = connection.read(server.connection_string)
-    settings = CaptureSettings("orders", events_per_trigger=5)
-    several, compacted = threading.Event(), threading.Event()
+    settings = CaptureSettings(("orders",), events_per_trigger=5)
+    joined, over = threading.Event(), threading.Event()
 
-    def wait_for_the_first(captured: Captured) -> None:
-        if captured.batches == 3:
-            several.set()
-            assert compacted.wait(WAIT_S)
+    def compact() -> None:
+        table = Lake(folder).table(EVENTS.layout())
+        while not over.is_set():
+            if table.exists() and table.compact()["numFilesRemoved"] > 0:
+                joined.set()
 
-    options = {"credentialsFrom": f"file:{secret}"}
-    job = Capture(spark, Lake(folder), credentials, settings, options, wait_for_the_first)
-    heads, _ = job.switch_on()
-    query = job.begin(heads, once=True)
-    assert several.wait(WAIT_S)
-    joined = run("compact", "--lake", str(folder))["events"]["joined"]
-    compacted.set()
-    while query.isActive:
-        before = job.captured.batches
-        run("compact", "--lake", str(folder))
-        wait_for(lambda before=before: job.captured.batches > before or not query.isActive)
-    query.awaitTermination()
-    assert joined > 0
+    def wait_for_that(captured: Sequence[Captured]) -> None:
+        if captured[0].batches == 3:
+            assert joined.wait(WAIT_S)
+
+    job = Capture(Lake(folder), credentials, settings, on_batch=wait_for_that)
+    job.begin(once=True)
+    beside = threading.Thread(target=compact)
+    beside.start()
+    try:
+        job.run(spark, once=True)
+    finally:
+        over.set()
+        beside.join()
+    assert joined.is_set()
     return folder
 
 

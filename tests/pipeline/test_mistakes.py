@@ -95,7 +95,7 @@ def test_a_wrong_key_is_said_so(server: Server, tmp_path: Path) -> None:
 def test_a_server_that_is_not_there_is_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("busway.pipeline.jobs.capture.FIRST_PATIENCE_S", 0.0)
+    monkeypatch.setattr("busway.pipeline.jobs.capture_watch.FIRST_PATIENCE_S", 0.0)
     arguments = ["--entity", "orders", "--lake", str(tmp_path), "--connection-string", NOBODY]
     assert "cannot be reached" in refused(invoke("capture", *arguments))
 

@@ -91,10 +91,9 @@ def lake(
 ) -> Lake:
     lake = Lake(tmp_path_factory.mktemp("lake"))
     credentials = connection.read(server.connection_string)
-    settings = CaptureSettings("orders")
-    job = Capture(spark, lake, credentials, settings, {"credentialsFrom": secret})
-    heads, _ = job.switch_on()
-    job.begin(heads, once=True).awaitTermination()
+    job = Capture(lake, credentials, CaptureSettings(("orders",)))
+    job.begin(once=True)
+    job.run(spark, once=True)
     return lake
 
 

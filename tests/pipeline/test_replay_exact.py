@@ -106,9 +106,9 @@ def captured(
     options = {"credentialsFrom": f"file:{secret}"}
     lake = Lake(folder / "lake")
     credentials = connection.read(server.connection_string)
-    capture = Capture(spark, lake, credentials, CaptureSettings(entity), options)
-    heads, _ = capture.switch_on()
-    capture.begin(heads, once=True).awaitTermination()
+    capture = Capture(lake, credentials, CaptureSettings((entity,)))
+    capture.begin(once=True)
+    capture.run(spark, once=True)
     return lake, options
 
 

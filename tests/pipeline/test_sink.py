@@ -14,9 +14,9 @@ from azure.servicebus.amqp import AmqpMessageBodyType
 
 from busway.pipeline.datasource.options import READ_OPTIONS, WRITE_OPTIONS
 from busway.pipeline.datasource.sink import COLUMNS, Sent, SinkError, reconcile
-from busway.pipeline.jobs.capture import started
 from busway.remote.wire.copies import hashed
 from busway.testing.server import Server
+from tests.pipeline.streams import started
 from tests.sdk.conftest import WAIT_S, everything
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway.pipeline.datasource.options import read_options
 from busway.pipeline.datasource.source import StreamReader
-from busway.pipeline.jobs.capture import started
 from busway.pipeline.wire.journal import EpochError, Journal
 from busway.pipeline.wire.offsets import Offset
 from busway.remote import connection
 from busway.testing.server import Server
+from tests.pipeline.streams import started
 from tests.sdk.conftest import received
 
 if TYPE_CHECKING:

@@ -8,42 +8,26 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from busway.pipeline.commands.console import (
     FAILED,
     Conf,
-    ConnectionString,
-    HttpEndpoint,
     Json,
     LakeFolder,
     Master,
-    check_spark,
-    credentials_of,
     kindly,
-    nearest,
     number,
     refuse,
     say,
     spark_session,
     summarise,
-    undisturbed,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from busway.pipeline.jobs.capture import Capture
-    from busway.pipeline.wire.journal import Heads
-
-
-LOOK_EVERY_S = 0.5
 
 PIPELINE_HELP = """Capture what passes through the bus into a lake, and work with it on Spark.
 
@@ -60,133 +44,17 @@ Commands that talk to a server take --connection-string, or the variable BUSWAY_
 
 
 def add_to(app: typer.Typer, command: type[Any], group: type[Any]) -> None:
+    from busway.pipeline.commands.capture import COMMANDS as CAPTURING
     from busway.pipeline.commands.migrate import COMMANDS as MIGRATING
     from busway.pipeline.commands.replay import COMMANDS as SENDING
 
     pipeline = typer.Typer(cls=group, help=PIPELINE_HELP, no_args_is_help=True)
-    for name, function in (COMMANDS | SENDING | MIGRATING).items():
+    for name, function in (CAPTURING | COMMANDS | SENDING | MIGRATING).items():
         pipeline.command(name, cls=command, help=function.__doc__)(kindly(function))
     app.add_typer(pipeline, name="pipeline", rich_help_panel=None)
 
 
 # --- Commands ------------------------------------------------------------------------------------
-
-
-def capture(
-    lake: LakeFolder,
-    entity: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME",
-            help="A queue or topic, or topic/Subscriptions/name; may be repeated.",
-        ),
-    ],
-    once: Annotated[
-        bool, typer.Option("--once", help="Only what is there now; otherwise until Ctrl-C.")
-    ] = False,
-    batch_events: Annotated[
-        str, typer.Option(metavar="N", help="At most so many events in a batch.  [default: 200000]")
-    ] = "200000",
-    connection_string: ConnectionString = None,
-    http_endpoint: HttpEndpoint = None,
-    master: Master = "local[*,4]",
-    conf: Conf = None,
-    as_json: Json = False,
-) -> None:
-    """Copy the journal of entities into the table 'events' of a lake, each event once.
-
-    \b
-      busway pipeline capture --entity orders --lake ./lake            until Ctrl-C
-      busway pipeline capture --entity orders --lake ./lake --once     what is there now
-      busway pipeline capture --entity orders --entity news/Subscriptions/all --lake ./lake
-
-    \b
-    Capture is switched on where it is off, and it says from when on it captures. What the lake has
-    is not copied again, whatever was killed in between. The folder is made if it is not there.
-    """
-    from busway.pipeline.jobs.capture import Capture, Captured, CaptureSettings, switch_on
-    from busway.pipeline.lake.lake import Lake
-    from busway.pipeline.wire.journal import NotFoundError
-
-    credentials = credentials_of(connection_string, http_endpoint)
-    events = number("--batch-events", batch_events, 1, 100_000_000)
-    # What can go wrong does so before the broker keeps a journal for nobody, and before Spark,
-    # which takes its time.
-    check_spark()
-    Lake(lake).check_writable()
-    switched = {}
-    for name in entity:
-        try:
-            switched[name] = switch_on(credentials, name)
-        except NotFoundError as error:
-            raise nearest(credentials, name, error) from error
-    for name, (heads, was_off) in switched.items():
-        say(f"{name}: captured {'from now on' if was_off else f'since {heads.since}'}")
-    with spark_session("capture", master, conf) as spark:
-        options = {} if http_endpoint is None else {"httpEndpoint": http_endpoint}
-        total: dict[str, Captured] = {}
-
-        def told(captured: Captured) -> None:
-            total[captured.entity] = captured
-            say(f"{captured.entity}: {captured.rows:,} events in {captured.batches:,} batches")
-
-        running = []
-        for name, (heads, _) in switched.items():
-            settings = CaptureSettings(name, events_per_trigger=events)
-            job = Capture(spark, Lake(lake), credentials, settings, options, told)
-            running.append(Run(job, heads, job.begin(heads, once=once)))
-        if not _finished(running, once=once):
-            say("stopping; what was captured is kept, and the next run goes on from there")
-            for run in running:
-                run.query.stop()
-        for run in running:
-            run.job.release(run.heads)
-            total.setdefault(run.job.captured.entity, run.job.captured)
-        summary = {name: asdict(captured) for name, captured in total.items()}
-        lines = [
-            f"{name}: {each.rows:,} events in {each.batches:,} batches"
-            for name, each in total.items()
-        ]
-        summarise({"lake": str(lake), "entities": summary}, lines, as_json)
-
-
-@dataclass(slots=True)
-class Run:
-    """A capture of one journal."""
-
-    job: Capture
-    heads: Heads
-    query: StreamingQuery
-
-    def goes_on(self, *, once: bool) -> bool:
-        """Whether its query failed because the entity has another journal now; then that is read,
-        from its beginning."""
-        heads, _ = self.job.switch_on()
-        if heads.epoch == self.heads.epoch:
-            return False
-        say(
-            f"{self.job.captured.entity}: it was migrated, or made anew, and has a new journal: "
-            "going on with that"
-        )
-        self.heads, self.query = heads, self.job.begin(heads, once=once)
-        return True
-
-
-def _finished(runs: Sequence[Run], *, once: bool) -> bool:
-    """Wait until they have all ended, or one has failed; False if a signal came before that."""
-    with undisturbed() as asked_to_end:
-        while True:
-            for run in runs:
-                run.job.note(run.heads, run.query)
-                if (problem := run.query.exception()) is not None and not run.goes_on(once=once):
-                    for other in runs:
-                        if other.query.isActive:
-                            other.query.stop()
-                    raise problem
-            active = [run for run in runs if run.query.isActive]
-            if not active or asked_to_end:
-                return not active
-            time.sleep(LOOK_EVERY_S)
 
 
 def curate(
@@ -254,10 +122,13 @@ def report(
         with spark_session("report", master, conf) as spark:
             run(spark, there, lambda name, rows: say(f"{name}: {rows:,} rows written"))
     figures = page.read(there, entity)
-    file = Path(out) if out else Path(there.folder) / "report.html"
-    text = page.page(figures, datetime.now(UTC), str(lake))
-    file.write_text(text, encoding="utf-8")
-    summary, lines = {"page": str(file)}, [f"The report is in {file}"]
+    text = page.page(figures, datetime.now(UTC), there.folder)
+    if out:
+        Path(out).write_text(text, encoding="utf-8")
+    else:
+        there.place.write_bytes("report.html", text.encode())
+    file = out or f"{there.folder}/report.html"
+    summary, lines = {"page": file}, [f"The report is in {file}"]
     if server is not None:
         server.put("/$busway/report", {"page": text})
         summary["portal"] = f"http://{server.address}/portal/#/captures"
@@ -402,7 +273,6 @@ def doctor(as_json: Json = False) -> None:
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "capture": capture,
     "curate": curate,
     "report": report,
     "export": export,

@@ -5,23 +5,24 @@ Progress goes to the error stream and the summary to the output, so that the lat
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from busway.pipeline.wire.journal import NotFoundError
     from busway.remote.connection import Credentials
 
 VARIABLE = "BUSWAY_CONNECTION_STRING"
@@ -60,7 +61,12 @@ def lake_folder(text: str | None) -> str | None:
 
 LakeFolder = Annotated[
     str,
-    typer.Option("--lake", metavar="DIR", help="The lake's folder.", callback=lake_folder),
+    typer.Option(
+        "--lake",
+        metavar="PLACE",
+        help="A folder, or s3://bucket/lake, abfss://container@account.../lake, gs://bucket/lake.",
+        callback=lake_folder,
+    ),
 ]
 Master = Annotated[
     str,
@@ -73,6 +79,9 @@ Conf = Annotated[
     typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show what Spark logs, and the trace of what goes wrong.")
+]
 
 
 def credentials_of(connection_string: str | None, http_endpoint: str | None) -> Credentials:
@@ -85,15 +94,6 @@ def credentials_of(connection_string: str | None, http_endpoint: str | None) -> 
         return connection.read(connection.found(None), http_endpoint)
     except connection.ConnectionStringError as error:
         refuse(str(error))
-
-
-def nearest(credentials: Credentials, entity: str, error: NotFoundError) -> NotFoundError:
-    """The error, with what the user may have meant."""
-    from busway.pipeline.wire.journal import NotFoundError
-    from busway.remote.client import RemoteServer
-
-    near = RemoteServer(credentials).nearest(entity)
-    return error if near is None else NotFoundError(f"{error} Is it '{near}'?")
 
 
 def check_spark() -> None:
@@ -119,7 +119,7 @@ def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator
     with undisturbed() as asked_to_end:
         check_spark()
         say("starting Spark")
-        session = open_session(f"busway {job}", master, settings)
+        session = open_session(f"busway {job}", master, settings, log_level=_log_level())
     from pyspark.logger import PySparkLogger
 
     # It would tell a mistake in a condition once more, as a page of JSON.
@@ -129,7 +129,15 @@ def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator
             raise KeyboardInterrupt
         yield session
     finally:
+        _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    try:
         session.stop()
+    except Exception as problem:  # a JVM that is dead cannot be stopped
+        if _debugging:
+            say(f"Spark did not stop: {problem}")
 
 
 @contextmanager
@@ -150,23 +158,51 @@ def undisturbed() -> Iterator[list[int]]:
             signal.signal(each, signal.default_int_handler)
 
 
+_debugging = False
+
+
+def _log_level() -> str:
+    """Spark would tell each mistake as some hundred lines, one after the other."""
+    return "WARN" if _debugging else "OFF"
+
+
 def kindly(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, whose known errors are one sentence and a status, and Ctrl-C no traceback."""
+    """The command, whose errors are one sentence and a status, and Ctrl-C no traceback; with an
+    option that shows all of it."""
 
     @wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
+    def run(*arguments: Any, debug: bool = False, **options: Any) -> None:
+        global _debugging
+        _debugging = debug
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a job as Ctrl-C does
         try:
             command(*arguments, **options)
         except KeyboardInterrupt:
             say("stopped; run it again to go on")
             sys.exit(INTERRUPTED)
         except Exception as error:
-            told = known(error)
-            if told is None:
-                raise
-            fail(told)
+            if debug:
+                traceback.print_exc()
+            fail(known(error) or unexpected(error))
 
+    hints = get_type_hints(command, include_extras=True)
+    parameters = [
+        each.replace(annotation=hints[name])
+        for name, each in inspect.signature(command).parameters.items()
+    ]
+    option = inspect.Parameter(
+        "debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug
+    )
+    run.__signature__ = inspect.Signature([*parameters, option])  # type: ignore[attr-defined]
+    run.__annotations__ = {**hints, "debug": Debug}
     return run
+
+
+def unexpected(error: BaseException) -> str:
+    """For what nobody has thought of: what it was, and where to see more."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    told = lines[0].strip()[:300] if lines else ""
+    return f"It failed unexpectedly: {type(error).__name__}: {told} (--debug shows where)"
 
 
 def known(error: BaseException) -> str | None:
@@ -179,6 +215,16 @@ def known(error: BaseException) -> str | None:
 
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in PACKAGES:
         return f"{error.name} is not installed. {HOW_TO_GET_PACKAGES}"
+    if "No space left on device" in str(error):
+        return (
+            "The disk is full: No space left on device. Nothing is lost; make room, and run it "
+            "again."
+        )
+    if _is_one(error, "py4j.protocol", "Py4JNetworkError") or _is_dead_line(error):
+        return (
+            "Spark's JVM has ended: it was killed, or ran out of memory. Nothing is lost; run it "
+            "again, with more memory if it happens again (--conf spark.driver.memory=4g)."
+        )
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"{error.filename} cannot be used: {error.strerror}."
     if _is_one(error, "deltalake.exceptions", "DeltaError"):
@@ -186,7 +232,7 @@ def known(error: BaseException) -> str | None:
     if _is_one(error, "pyspark.errors", "AnalysisException", "ParseException"):
         return f"Spark does not take that: {_first_line(error)}"
     from busway.pipeline.datasource.options import OptionError
-    from busway.pipeline.jobs.capture import CheckpointError
+    from busway.pipeline.jobs.capture import CaptureError
     from busway.pipeline.jobs.curate import NothingCapturedError
     from busway.pipeline.jobs.export import ExportError
     from busway.pipeline.lake.lake import ConflictError, LakeFolderError
@@ -196,7 +242,7 @@ def known(error: BaseException) -> str | None:
     from busway.remote.trust import UntrustedError
 
     ours = (
-        CheckpointError,
+        CaptureError,
         ConflictError,
         ConnectionStringError,
         NothingCapturedError,
@@ -219,6 +265,14 @@ def known(error: BaseException) -> str | None:
         if colon and module.startswith("busway.") and " " not in module:
             return text
     return None
+
+
+def _is_dead_line(error: BaseException) -> bool:
+    """Whether it comes of a socket to a JVM that is not there any more."""
+    if not isinstance(error, ConnectionError):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return any("py4j" in frame.filename or "pyspark" in frame.filename for frame in frames)
 
 
 def _first_line(error: BaseException) -> str:

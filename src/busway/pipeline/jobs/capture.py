@@ -1,276 +1,363 @@
-"""Capture: every event of an entity's journal into the lake, once (D-31, P-47).
+"""Capture: every event of journals into the lake, once (D-31, P-47).
 
-Spark's checkpoint says which batch is next, the Delta log says which batches are there. Each is
-written after the other's work is safe, so a kill between the two leaves a batch that is tried again
-and found done. The checkpoint lives in the lake, one for each incarnation of an entity.
+Spark's tasks read ranges of journals and write files (`capture_task.py`). One commit of the table's
+log makes the files part of it and moves the marks: for each partition of each incarnation of an
+entity, the offset after the last one that the table has. So what is there and how far a capture
+has come cannot differ, whatever is killed. A batch that was cut off is planned again, from the
+marks; of two captures that want the same range one commits, and the other is told.
+
+There is no checkpoint beside the lake that could be lost, or brought back from another time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
-import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-from busway.pipeline.lake.lake import Lake, Table
-from busway.pipeline.lake.tables import EVENTS
-from busway.pipeline.wire.journal import Heads, Journal, JournalError
-from busway.pipeline.wire.offsets import Offset
-from busway.remote.connection import Credentials
+from busway.pipeline.jobs.capture_task import CaptureTask, Piece, Told
+from busway.pipeline.jobs.capture_watch import Captured, Followed, Watch
+from busway.pipeline.jobs.older_lake import OlderLake
+from busway.pipeline.lake.files import AddedFile, FileWriter
+from busway.pipeline.lake.lake import ConflictError, Lake
+from busway.pipeline.lake.pending import PendingBatches
+from busway.pipeline.lake.place import first_line
+from busway.pipeline.lake.tables import ENTITIES, EVENTS
+from busway.pipeline.wire.journal import PATIENCE_S, Heads, JournalError
+from busway.pipeline.wire.offsets import Offset, Span, grouped, limited
+from busway.remote.connection import Credentials, Pass
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-CHECKPOINTS = "_checkpoints"
-"""Beside the tables; the underscore keeps readers of folders out."""
 DEFAULT_EVENTS_PER_TRIGGER = 200_000
-TRIGGER_S = 2
+TRIGGER_S = 2.0
 LOOK_EVERY_S = 0.1
-FIRST_PATIENCE_S = 10.0
-"""For a broker that was never reached: the user may have mistyped where it is."""
+STORE_PATIENCE_S = 120.0
+"""For an object store that does not answer: as long as for a broker."""
+CONFLICT_PATIENCE_S = 60.0
 
 
-STARTS_MAX = 5
-GIVEN_UP = "Python worker failed to connect back"
-"""What Spark says of a reader that took more than ten seconds to start, as on a busy machine. There
-is no setting for that."""
+CONFLICTS_MAX = 5
+PAUSE_S = 1.0
+
+Targets = Mapping[str, Heads | None] | None
+"""By entity: where a run ends that only takes what is there."""
+Plan = list[tuple[Followed, list[Span]]]
+
+
+class _StoppedError(Exception):
+    """In the middle of a batch, which is dropped."""
+
+
+class _GivenUpError(Exception):
+    """A batch of which some part could not be read; the others are planned again."""
+
+
+class CaptureError(Exception):
+    """Why a capture cannot go on, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    entity: str
-    """With `/Subscriptions/name` for a subscription's own journal."""
+    entities: tuple[str, ...]
+    """Names, with `/Subscriptions/name` for a subscription's own journal; or patterns."""
     events_per_trigger: int = DEFAULT_EVENTS_PER_TRIGGER
-    trigger_s: int = TRIGGER_S
+    trigger_s: float = TRIGGER_S
     tasks: int | None = None
-
-
-@dataclass(slots=True)
-class Captured:
-    """What a run did, for its summary."""
-
-    entity: str
-    epoch: str
-    batches: int = 0
-    rows: int = 0
-    skipped: int = 0
-    """Batches that were there already: a run before this one died in the middle."""
-
-
-class CheckpointError(Exception):
-    """Spark's checkpoint and the lake contradict each other."""
-
-
-def switch_on(credentials: Credentials, entity: str) -> tuple[Heads, bool]:
-    """Make the broker keep a journal. The heads, and whether it was off until now."""
-    allowed = credentials.pass_for(entity)
-    with Journal(entity, allowed, patience_s=FIRST_PATIENCE_S) as journal:
-        heads = journal.heads_or_none()
-        if heads is not None and heads.capture:
-            return heads, False
-        return journal.capture(True), True
+    accept_loss: bool = False
 
 
 class Capture:
-    """One entity into one lake. `begin` starts a query; what it does is told to `on_batch`."""
+    """Entities into one lake. What it does is told to `say` and, after each batch, `on_batch`."""
 
     def __init__(
         self,
-        spark: SparkSession,
         lake: Lake,
         credentials: Credentials,
         settings: CaptureSettings,
-        source_options: dict[str, str],
-        on_batch: Callable[[Captured], None] = lambda captured: None,
+        *,
+        say: Callable[[str], None] = lambda text: None,
+        on_batch: Callable[[Sequence[Captured]], None] = lambda captured: None,
     ) -> None:
-        self._spark = spark
-        self._settings = settings
-        self._credentials = credentials
-        self._source_options = source_options
-        self._on_batch = on_batch
         self._lake = lake
-        self.table: Table = lake.table(EVENTS.layout())
-        self.captured = Captured(settings.entity, "")
-        self._noted: object = None
-
-    def switch_on(self) -> tuple[Heads, bool]:
-        return switch_on(self._credentials, self._settings.entity)
-
-    def begin(self, heads: Heads, *, once: bool) -> StreamingQuery:
-        """Start the query. With `once` it ends when it has what was there at its beginning."""
-        self.captured.epoch = heads.epoch
-        checkpoint = self._checkpoint(heads)
-        app_id = f"capture:{own_id(checkpoint)}"
-        options = {
-            **self._source_options,
-            "entity": self._settings.entity,
-            "consumer": self._consumer(heads),
-            "maxEventsPerTrigger": str(self._settings.events_per_trigger),
-            "startingPosition": self._start(heads).to_json(),
-            # Of the cluster: the planner's own guess is the cores of the machine that it runs on.
-            "tasks": str(self._settings.tasks or self._spark.sparkContext.defaultParallelism),
-        }
-        stream = self._spark.readStream.format("busway").options(**options).load()
-        writer = (
-            stream.writeStream.queryName(f"capture {self._settings.entity}")
-            .option("checkpointLocation", str(checkpoint / "spark"))
-            .foreachBatch(self._keeper(app_id, heads))
+        self._credentials = credentials
+        self._settings = settings
+        self._say = say
+        self._on_batch = on_batch
+        self.table = lake.table(EVENTS.layout())
+        self._entities = lake.table(ENTITIES.layout())
+        self._introduced: set[str] = set()
+        self._pending = PendingBatches(lake.place, self.table)
+        self.watch = Watch(
+            credentials, settings.entities, self.in_lake, say, accept_loss=settings.accept_loss
         )
-        if once:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{self._settings.trigger_s} seconds")
-        return started(writer)
+        self._older = OlderLake(lake.place)
+        self._consumer = ""
+        self._trouble_since: float | None = None
+        self._conflicts = 0
+        self._stopped: Callable[[], bool] = lambda: False
+        self._worker = ThreadPoolExecutor(1)
+        """Waits for Spark, so that the thread that gets signals does not."""
 
-    def _keeper(self, app_id: str, heads: Heads) -> Callable[[DataFrame, int], None]:
-        from pyspark.sql.functions import col, lit, to_date
+    @property
+    def captured(self) -> dict[str, Captured]:
+        return self.watch.captured
 
-        def keep(batch: DataFrame, batch_id: int) -> None:
-            rows = batch.withColumn("epoch", lit(heads.epoch)).withColumn(
-                "event_date", to_date(col("event_time"))
-            )
-            added = self.table.append(rows, app_id, batch_id)
-            self.captured.batches += 1
-            if added is None:
-                self._check_that_it_is_there(batch, heads)
-                self.captured.skipped += 1
-            else:
-                self.captured.rows += added
-            self._on_batch(self.captured)
+    def begin(self, *, once: bool) -> None:
+        """All that can go wrong before Spark is started, which takes its time."""
+        self.watch.begin(once=once)
+        self.table.create()
+        self._consumer = f"capture-{self.table.delta().metadata().id}"
+        if left := self._pending.clean():
+            self._say(f"removed {left} files of a batch that was cut off")
+        for each in self.watch.reading:
+            self._hold(each)
 
-        return keep
-
-    def _check_that_it_is_there(self, batch: DataFrame, heads: Heads) -> None:
-        """A batch is known by its number. In a checkpoint that was brought back from a backup the
-        number may stand for other rows, and to pass those over would lose them."""
-        there = self.in_lake(heads)
-        if any(there.get(part, 0) < end for part, end in _ends(batch).items()):
-            raise CheckpointError(
-                f"The checkpoint of '{self._settings.entity}' is not the one that the lake was "
-                f"filled with. Remove {self._checkpoint(heads)} and run it again: it goes on after "
-                "what the lake has, and nothing is there twice."
-            )
-
-    # --- where it begins -------------------------------------------------------------------------
-
-    def _start(self, heads: Heads) -> Offset:
-        """After what the lake has of this incarnation: a checkpoint that was lost is no loss."""
-        there = self.in_lake(heads)
-        return Offset(
-            heads.epoch,
-            {
-                part: max(earliest, there.get(part, 0))
-                for part, earliest in heads.earliest.next.items()
-            },
-        )
-
-    def in_lake(self, heads: Heads) -> dict[int, int]:
-        """By partition: the offset after the last one that the table has.
-
-        Names are the broker's own: the user may have written them in other case (`heads`).
-        """
-        from pyspark.sql.functions import col, lit
-
-        return _ends(
-            self.table.frame(self._spark).where(
-                (col("entity") == heads.entity)
-                & col("subscription").eqNullSafe(lit(heads.subscription))
-                & (col("epoch") == heads.epoch)
-            )
-        )
-
-    def release(self, heads: Heads) -> None:
-        """Move the hold to what the lake has: Spark's own word for it comes late or never."""
-        with self._journal() as journal:
-            journal.hold(self._consumer(heads), self._start(heads))
-
-    def note(self, heads: Heads, query: StreamingQuery) -> None:
-        """Move the hold to the end of the last batch that is done.
-
-        Spark says so when the next one begins, which may be never: whoever waits for this reader
-        (`migrate`) would wait as long. The next look makes up for one that fails.
-        """
-        progress = query.lastProgress
-        end = None if progress is None else progress["sources"][0]["endOffset"]
-        if end is None or end == self._noted:
-            return
-        allowed = self._credentials.pass_for(self._settings.entity)
-        offset = Offset.from_json(end) if isinstance(end, str) else Offset.from_dict(end)
+    def run(
+        self, spark: SparkSession, *, once: bool, stopped: Callable[[], bool] = lambda: False
+    ) -> dict[str, Captured]:
+        """Until it is stopped, or nothing can be waited for; with `once`, until it has what was
+        there at its beginning."""
+        self._stopped = stopped
+        targets = {each.key: each.heads for each in self.watch.reading} if once else None
         try:
-            with Journal(self._settings.entity, allowed, patience_s=0.0) as journal:
-                journal.hold(self._consumer(heads), offset)
-        except JournalError as error:
-            log.info("the hold of '%s' stays behind: %s", self._settings.entity, error)
+            while not stopped() and self.watch.can_go_on:
+                if once and not any(self._left(each, targets) for each in self.watch.reading):
+                    break
+                if not self._turn(spark, targets) and not once:
+                    self._rest(stopped)
+                if not once:
+                    self.watch.look()
+            for each in self.watch.reading:
+                self._hold(each)
+        finally:
+            self.watch.close()
+            self._worker.shutdown()
+        return self.captured
+
+    def _rest(self, stopped: Callable[[], bool]) -> None:
+        until = time.monotonic() + self._settings.trigger_s
+        while time.monotonic() < until and not stopped():
+            time.sleep(LOOK_EVERY_S)
+
+    # --- a batch ---------------------------------------------------------------------------------
+
+    def _turn(self, spark: SparkSession, targets: Targets) -> bool:
+        """One batch, if there is something to read; whether rows came into the lake."""
+        planned = self._plan(targets)
+        if not planned:
+            return False
+        try:
+            self._batch(spark, planned)
+        except _StoppedError:
+            return False
+        except _GivenUpError:
+            self.watch.look()
+            return False
+        except Exception as error:
+            if not isinstance(error, ConflictError) and not self._is_of_store(error):
+                raise
+            self._again(error)
+            return False
+        self._trouble_since = None
+        return True
+
+    def _is_of_store(self, error: Exception) -> bool:
+        """Whether an object store failed, which may be over soon. A full disk is not."""
+        from deltalake.exceptions import DeltaError
+        from py4j.protocol import Py4JJavaError
+
+        if self._lake.place.is_local:
+            return False
+        if isinstance(error, Py4JJavaError):  # in all attempts of a task
+            return "OSError: " in str(error)
+        return isinstance(error, OSError | DeltaError)
+
+    def _again(self, error: Exception) -> None:
+        """Try again, for a while, from what the table has then: a commit whose answer was lost may
+        be there, or that of another capture."""
+        now = time.monotonic()
+        conflict = isinstance(error, ConflictError)
+        if self._trouble_since is None:
+            self._trouble_since = now
+            if conflict:
+                self._say("another capture has written the same events; going on after them")
+            else:
+                self._say(f"the lake cannot be written, trying again: {first_line(error)}")
+        elif now - self._trouble_since > (CONFLICT_PATIENCE_S if conflict else STORE_PATIENCE_S):
+            raise CaptureError(
+                f"The lake {self._lake.folder} cannot be written: {first_line(error)} Nothing is "
+                "lost; run it again when that is mended."
+            ) from error
+        self._conflicts += conflict
+        if self._conflicts >= CONFLICTS_MAX:
+            names = ", ".join(each.name for each in self.watch.reading)
+            raise CaptureError(
+                f"Another capture of {names} into {self._lake.folder} is running. Each event is "
+                "there once, but one capture is enough: end the other, or this one stays ended."
+            ) from error
+        time.sleep(PAUSE_S)
+        try:
+            for each in self.watch.reading:
+                if each.heads is not None:
+                    self.watch.refresh(each)
+        except Exception as problem:
+            if not self._is_of_store(problem):
+                raise
+            log.info("what the lake has is looked at again later: %s", problem)
+
+    def _plan(self, targets: Targets) -> Plan:
+        """What the next batch reads: fair over all partitions of all entities."""
+        owners: list[tuple[Followed, int]] = []
+        between: list[Span] = []
+        for each in self.watch.reading:
+            for span in self._left(each, targets):
+                between.append(Span(len(owners), span.start, span.end))
+                owners.append((each, span.partition))
+        chosen: dict[str, tuple[Followed, list[Span]]] = {}
+        for span in limited(between, self._settings.events_per_trigger):
+            each, partition = owners[span.partition]
+            _, spans = chosen.setdefault(each.key, (each, []))
+            spans.append(Span(partition, span.start, span.end))
+        return list(chosen.values())
+
+    def _left(self, each: Followed, targets: Targets) -> list[Span]:
+        """What there is of it to read, up to its target if it has one."""
+        if targets is None:
+            return each.spans()
+        target = targets.get(each.key)
+        if target is None or each.heads is None or each.heads.epoch != target.epoch:
+            return []
+        ends = target.latest.next
+        cut = [
+            Span(span.partition, span.start, min(span.end, ends.get(span.partition, 0)))
+            for span in each.spans()
+        ]
+        return [span for span in cut if span.rows > 0]
+
+    def _batch(self, spark: SparkSession, planned: Plan) -> None:
+        with self._pending.batch() as name:
+            told = self._written(spark, name, planned)
+            if problems := [each for each in told if each.problem]:
+                self._learn(problems)
+                raise _GivenUpError
+            self._commit([file for each in told for file in each.files], planned)
+        for each, spans in planned:
+            self.watch.advance(each, spans)
+            self._hold(each)
+        self._on_batch([each.captured for each, _ in planned])
+
+    def _written(self, spark: SparkSession, batch: str, planned: Plan) -> list[Told]:
+        layout = self.table.layout
+        schema = layout.schema.serialize().to_pybytes()
+        writer = FileWriter(self.table.place, schema, layout.partition_by, batch)
+        work = self._work(planned, self._settings.tasks or spark.sparkContext.defaultParallelism)
+        # Rows stay in the tasks: what Spark moves is this list, and that of the files.
+        task = CaptureTask(writer, layout.schema.names, PATIENCE_S)
+        tasks = spark.sparkContext.parallelize(work, len(work)).flatMap(task)
+        told = self._worker.submit(tasks.collect)
+        while not told.done():
+            wait([told], LOOK_EVERY_S)
+            if self._stopped():
+                spark.sparkContext.cancelAllJobs()
+                wait([told])
+                raise _StoppedError
+        return told.result()
+
+    def _work(self, planned: Plan, tasks: int) -> list[list[Piece]]:
+        owners: list[tuple[Followed, Pass, int]] = []
+        between: list[Span] = []
+        for each, spans in planned:
+            allowed = self._credentials.pass_for(each.name)
+            for span in spans:
+                between.append(Span(len(owners), span.start, span.end))
+                owners.append((each, allowed, span.partition))
+        work = []
+        for group in grouped(between, tasks):
+            pieces = []
+            for span in group:
+                each, allowed, partition = owners[span.partition]
+                assert each.heads is not None
+                part = Span(partition, span.start, span.end)
+                pieces.append(Piece(each.name, allowed, each.heads.epoch, part))
+            work.append(pieces)
+        return work
+
+    def _learn(self, problems: Sequence[Told]) -> None:
+        """An entity that is gone or cannot be read takes nothing from the others."""
+        for each in problems:
+            if each.entity is None:
+                raise CaptureError(f"{each.problem} Nothing is lost; run it again.")
+            followed = self.watch.followed[each.entity.lower()]
+            if each.gone:
+                followed.heads = None  # the next look says what has become of it
+                followed.captured.state = "waiting"
+            else:
+                self.watch.failed(each.entity, each.problem)
+
+    def _introduce(self, heads: Heads) -> None:
+        """Say in the lake what it is: figures are relative to all of its partitions."""
+        if heads.epoch in self._introduced:
+            return
+        row = {
+            "entity": heads.entity,
+            "subscription": heads.subscription,
+            "epoch": heads.epoch,
+            "partitions": len(heads.partitions),
+            "first_captured_at": datetime.now(UTC),
+        }
+        self._entities.append_rows([row], f"entity:{heads.epoch}", 0)
+        self._introduced.add(heads.epoch)
+
+    def _commit(self, files: Sequence[AddedFile], planned: Plan) -> None:
+        before: dict[str, int] = {}
+        after: dict[str, int] = {}
+        for each, spans in planned:
+            assert each.heads is not None
+            self._introduce(each.heads)
+            if not each.marked:  # also of partitions that are still empty
+                epoch = each.heads.epoch
+                after |= {mark_of(epoch, part): mark for part, mark in each.marks.items()}
+            for span in spans:
+                name = mark_of(each.heads.epoch, span.partition)
+                after[name] = span.end
+                if span.partition in each.marked:
+                    before[name] = each.marked[span.partition]
+        self.table.add(files, after, before)
+
+    # --- what the lake has -----------------------------------------------------------------------
+
+    def in_lake(self, heads: Heads) -> tuple[dict[int, int], dict[int, int]]:
+        """By partition: the offset after the last one that the table has, and its mark if it has
+        one. Lakes of before there were marks have rows without."""
+        names = {mark_of(heads.epoch, part): part for part in heads.latest.next}
+        marked = {names[name]: mark for name, mark in self.table.marks(list(names)).items()}
+        if not marked and self._older.is_there:
+            return self._older.ends(self.table, heads), {}
+        return marked, marked
+
+    def _hold(self, each: Followed) -> None:
+        """The broker keeps what the lake does not have yet, up to its limits."""
+        if each.heads is None or each.held == each.marks:
+            return
+        try:
+            journal = self.watch.journal(each, 0.0)
+            journal.hold(self._consumer, Offset(each.heads.epoch, dict(each.marks)))
+            for name in self._older.consumers(each.name, each.heads.epoch):
+                journal.release(name)
+        except JournalError as error:  # the next batch makes up for it
+            log.info("the hold of '%s' stays behind: %s", each.name, error)
         else:
-            self._noted = end
-
-    def _consumer(self, heads: Heads) -> str:
-        return f"capture-{own_id(self._checkpoint(heads))}"
-
-    def _checkpoint(self, heads: Heads) -> Path:
-        folder = Path(self._lake.folder) / CHECKPOINTS / "capture"
-        return folder / folder_name(self._settings.entity, heads.epoch)
-
-    def _journal(self) -> Journal:
-        entity = self._settings.entity
-        return Journal(entity, self._credentials.pass_for(entity))
+            each.held = dict(each.marks)
 
 
-def started(writer: DataStreamWriter) -> StreamingQuery:
-    """The query, once its reader is there: on a busy machine that takes several tries."""
-    for _ in range(STARTS_MAX - 1):
-        query = writer.start()
-        if not _was_given_up(query):
-            return query
-        log.info("a reader was slow to start, and Spark has given it up; trying again")
-    return writer.start()
-
-
-def _was_given_up(query: StreamingQuery) -> bool:
-    """Whether its reader did not start in time; waits until that is known."""
-    while query.isActive and str(query.status["message"]).startswith("Initializing"):
-        time.sleep(LOOK_EVERY_S)
-    problem = query.exception()
-    return problem is not None and GIVEN_UP in str(problem)
-
-
-def own_id(checkpoint: Path) -> str:
-    """Who appends: as long-lived as the checkpoint, because batches are numbered by it."""
-    file = checkpoint / "id"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all: half an id could be somebody else's.
-        draft = file.with_name(f"id.{os.getpid()}.new")
-        draft.write_text(uuid4().hex)
-        draft.replace(file)
-    return file.read_text().strip()
-
-
-def folder_name(entity: str, epoch: str) -> str:
-    """Readable, legal on every file system, and different for different entities."""
-    readable = re.sub(r"[^A-Za-z0-9._-]", "-", entity)[:60]
-    mark = hashlib.blake2b(f"{entity.lower()}\n{epoch}".encode(), digest_size=6).hexdigest()
-    return f"{readable}-{mark}"
-
-
-def split(entity: str) -> tuple[str, str | None]:
-    """A queue or topic, and the subscription if it names one."""
-    match = re.fullmatch(r"(.+)/subscriptions/([^/]+)", entity, re.IGNORECASE)
-    return (entity, None) if match is None else (match.group(1), match.group(2))
-
-
-def _ends(rows: DataFrame) -> dict[int, int]:
-    from pyspark.sql.functions import max as greatest
-
-    last = rows.groupBy("partition").agg(greatest("journal_offset").alias("last"))
-    return {row.partition: row.last + 1 for row in last.collect()}
+def mark_of(epoch: str, partition: int) -> str:
+    """The name of a mark in the log of the table. No two incarnations have the same epoch."""
+    return f"capture:{epoch}:{partition:02d}"

@@ -38,7 +38,11 @@ LOCAL_SETTINGS = {
 
 
 def open_session(
-    app: str, master: str = DEFAULT_MASTER, conf: Mapping[str, str] | None = None
+    app: str,
+    master: str = DEFAULT_MASTER,
+    conf: Mapping[str, str] | None = None,
+    *,
+    log_level: str = "ERROR",
 ) -> SparkSession:
     """Start Spark, or join what runs in this process. Raises `java.JavaError`."""
     prepare_environment(os.environ, master)
@@ -48,7 +52,7 @@ def open_session(
     for name, value in {**settings_for(master), **(conf or {})}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel(log_level)
     # Spark would find it by itself, after importing every module that is called pyspark_*.
     from busway.pipeline.datasource.source import BuswayDataSource
 

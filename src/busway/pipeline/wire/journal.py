@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -70,6 +70,10 @@ class DamagedError(JournalError):
         self.following = following
 
 
+class UnreachableError(JournalError):
+    """The broker does not answer."""
+
+
 class NotFoundError(JournalError):
     """There is no such entity."""
 
@@ -123,17 +127,43 @@ class Consumer:
     name: str
     lag_rows: int
     """How many events it has still to read."""
+    next: Mapping[int, int] = field(default_factory=dict)
+    """By partition: what it reads next."""
+
+
+class HttpLine:
+    """One connection, which the journals of several entities may use in turns."""
+
+    def __init__(self) -> None:
+        self._connection: http.client.HTTPConnection | None = None
+
+    def open(self, allowed: Pass) -> http.client.HTTPConnection:
+        if self._connection is None:
+            self._connection = dial(allowed.endpoint, REQUEST_WAIT_S)
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class Journal:
     """Requests of one reader. Not for several threads at once."""
 
-    def __init__(self, entity: str, allowed: Pass, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        entity: str,
+        allowed: Pass,
+        *,
+        patience_s: float = PATIENCE_S,
+        line: HttpLine | None = None,
+    ) -> None:
         self.entity = entity
         self._allowed = allowed
         self._patience_s = patience_s
         self._base = f"/{quote(entity, safe='/')}/$journal"
-        self._connection: http.client.HTTPConnection | None = None
+        self._line = line or HttpLine()
 
     def __enter__(self) -> Journal:
         return self
@@ -142,9 +172,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._line.close()
 
     # --- what can be asked -----------------------------------------------------------------------
 
@@ -183,7 +211,8 @@ class Journal:
     def consumers(self) -> list[Consumer]:
         """Who follows it, by their holds."""
         return [
-            Consumer(each["name"], each["lag_rows"]) for each in self._json("GET", "/consumers")
+            Consumer(each["name"], each["lag_rows"], _places(each["offset"]))
+            for each in self._json("GET", "/consumers")
         ]
 
     def release(self, consumer: str) -> None:
@@ -265,17 +294,12 @@ class Journal:
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        connection = self._open()
+        connection = self._line.open(self._allowed)
         connection.request(method, url, data, headers)
         response = connection.getresponse()
         if response.status < 300:
             return response
         raise self._error(response.status, response.read())
-
-    def _open(self) -> http.client.HTTPConnection:
-        if self._connection is None:
-            self._connection = dial(self._allowed.endpoint, REQUEST_WAIT_S)
-        return self._connection
 
     def _error(self, status: int, body: bytes) -> Exception:
         try:
@@ -317,7 +341,7 @@ class Journal:
     def _pause(self, problem: Exception, until: float, pause_s: float) -> float:
         """Wait before the next attempt; the pause after that. Raises when patience is over."""
         if time.monotonic() + pause_s > until:
-            raise JournalError(
+            raise UnreachableError(
                 f"The broker at {self._allowed.endpoint} cannot be reached "
                 f"({problem or type(problem).__name__}). Is it running, and is this its port for "
                 "HTTP? (--http-endpoint names another one.)"
@@ -325,6 +349,10 @@ class Journal:
         log.info("asking the broker again in %.1f s: %s", pause_s, problem)
         time.sleep(pause_s * random.uniform(0.5, 1.0))
         return min(pause_s * 2, LONGEST_PAUSE_S)
+
+
+def _places(offset: Mapping[str, Any]) -> dict[int, int]:
+    return {int(part): place for part, place in offset["p"].items() if place is not None}
 
 
 def _heads(told: Mapping[str, Any]) -> Heads:

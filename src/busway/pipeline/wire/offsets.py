@@ -86,6 +86,19 @@ def spans(start: Offset, end: Offset) -> list[Span]:
     return [span for span in between if span.rows > 0]
 
 
+def limited(between: list[Span], rows: int) -> list[Span]:
+    """At most so many rows of them, fair: a small one is whole before a large one has more."""
+    kept = []
+    for place, span in enumerate(sorted(between, key=lambda each: each.rows)):
+        share = rows // (len(between) - place)
+        # What is left over by the division goes to the last ones, which are the largest.
+        end = min(span.end, span.start + share)
+        rows -= end - span.start
+        if end > span.start:
+            kept.append(Span(span.partition, span.start, end))
+    return sorted(kept, key=lambda each: each.partition)
+
+
 def grouped(between: list[Span], tasks: int) -> list[list[Span]]:
     """The spans as about `tasks` pieces of work of about equal size.
 
