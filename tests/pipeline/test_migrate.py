@@ -20,7 +20,8 @@ from azure.servicebus import (
     ServiceBusSubQueue,
 )
 
-from busway.pipeline.jobs.capture import Capture, Captured, CaptureSettings
+from busway.pipeline.jobs.capture import Capture, CaptureSettings
+from busway.pipeline.jobs.capture_watch import Captured
 from busway.pipeline.jobs.curate import curate
 from busway.pipeline.jobs.migrate import Migrate, MigrationError, Migrations, NotTheSameError
 from busway.pipeline.jobs.move_judge import COMPARED, judged, paired
@@ -49,6 +50,10 @@ name = "kept"
 requires_session = true
 partitioned = true
 capture = true
+
+[[queues]]
+name = "feeder"
+forward_to = "kept"
 
 [[topics]]
 name = "news"
@@ -228,12 +233,9 @@ def test_called_off_it_comes_back_and_can_be_migrated_again(
 def captured(server: Server, spark: SparkSession, tmp_path: Path, entity: str) -> Captured:
     """`capture --once`, in the session that tests share."""
     credentials = connection.read(server.connection_string)
-    lake, options = Lake(tmp_path / "lake"), secret(server, tmp_path)
-    work = Capture(spark, lake, credentials, CaptureSettings(entity), options)
-    heads, _ = work.switch_on()
-    work.begin(heads, once=True).awaitTermination()
-    work.release(heads)
-    return work.captured
+    work = Capture(Lake(tmp_path / "lake"), credentials, CaptureSettings((entity,)))
+    work.begin(once=True)
+    return work.run(spark, once=True)[entity]
 
 
 def events_of(lake: Path) -> list[dict[str, Any]]:
@@ -264,13 +266,33 @@ def test_p_47_a_lake_has_the_journals_of_before_and_after_and_each_message_once(
     curate(spark, Lake(lake))
     with client.get_queue_sender("kept") as sender:
         sender.send_messages(ServiceBusMessage("uncaptured", message_id="late", session_id="s1"))
-    migrate = job(server, spark, tmp_path, "kept", partitioned=False)
+    said: list[str] = []
+    migrate = job(server, spark, tmp_path, "kept", partitioned=False, say=said.append)
     monkeypatch.setattr("busway.pipeline.jobs.migrate.CAPTURE_PATIENCE_S", 0.0)
-    with pytest.raises(MigrationError, match="events of 'kept' to read") as told:
+
+    ahead = migrate.plan().preflight
+    assert ahead is not None
+    (behind,) = ahead.behind
+    assert "has 1 events of 'kept' to read" in behind
+    assert (ahead.forwarded_by, ahead.refusal) == (["feeder"], None)
+    assert ahead.bytes > SENT
+    with pytest.raises(MigrationError, match="'kept' was not stopped") as told:
         migrate.run()
+    assert behind in str(told.value)
     assert "busway pipeline capture --once" in str(told.value)
+    assert len([each for each in said if each.startswith("waiting")]) == 1
+
+    # It is stopped only behind their backs; then it comes back by itself, and serves.
+    monkeypatch.setattr(migrate, "check", lambda planned, told: None)
+    with pytest.raises(MigrationError, match="'kept' could not be migrated, and serves again"):
+        migrate.run()
+    assert Migrations("kept", migrate._credentials.pass_for("")).progress().phase == "none"
+    monkeypatch.undo()
+    monkeypatch.setattr("busway.pipeline.jobs.migrate.MOVED_PATIENCE_S", 0.0)
+
     assert captured(server, spark, tmp_path, "kept").epoch == before.epoch
-    assert migrate.run().outcome == "migrated"
+    assert migrate.run().outcome == "migrated"  # nobody has to read that they were moved
+    assert any("is away: it has seen everything but" in each for each in said)
     with client.get_queue_sender("kept") as sender:
         sender.send_messages(ServiceBusMessage("after", message_id="new", session_id="s1"))
     after = captured(server, spark, tmp_path, "kept")
@@ -280,7 +302,6 @@ def test_p_47_a_lake_has_the_journals_of_before_and_after_and_each_message_once(
     places = {(row["epoch"], row["partition"], row["journal_offset"]) for row in rows}
     assert len(places) == len(rows), "each event is there once"
     assert sent(lake) == sorted([*(f"m{number}" for number in range(SENT)), "late", "new"])
-    assert len([row for row in rows if row["event"] == "moved"]) == SENT + 1
 
     curate(spark, Lake(lake))
     bit_by_bit = messages_in(lake)
@@ -306,8 +327,14 @@ def messages_in(lake: Path) -> list[dict[str, Any]]:
 
 
 def test_a_capture_that_runs_goes_on_with_the_new_journal_by_itself(
-    server: Server, client: ServiceBusClient, spark: SparkSession, tmp_path: Path
+    server: Server,
+    client: ServiceBusClient,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for patience in ("CAPTURE_PATIENCE_S", "MOVED_PATIENCE_S"):  # on a busy machine
+        monkeypatch.setattr(f"busway.pipeline.jobs.migrate.{patience}", 600.0)
     lake = tmp_path / "lake"
     fill_queue(client, "kept")
     running = Job(

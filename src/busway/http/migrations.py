@@ -19,12 +19,16 @@ from typing import Any
 
 from aiohttp import web
 
+from busway.cluster.migrations import check
 from busway.gateway import migrations
 from busway.gateway.auth import Right
 from busway.gateway.migrations import Progress
 from busway.http.calls import Call
+from busway.http.map import all_entities
 from busway.http.replies import HttpError
 from busway.model.errors import INVALID_OPERATION, BusError
+from busway.model.names import name_key
+from busway.model.properties import FORWARDS
 
 BODY_BYTES_MAX = 4_096
 SWITCH = "switch"
@@ -33,7 +37,7 @@ SWITCH = "switch"
 async def answer(call: Call, rest: Sequence[str]) -> web.StreamResponse:
     call.demand(Right.MANAGE)
     try:
-        return _told(await _progress(call, rest))
+        return _told(call, await _progress(call, rest))
     except HttpError as error:
         return _refusal(error.status, error.text)
     except BusError as error:
@@ -63,7 +67,7 @@ def _refusal(status: int, detail: str) -> web.Response:
     return web.json_response({"code": status, "detail": detail}, status=status)
 
 
-def _told(found: Progress) -> web.Response:
+def _told(call: Call, found: Progress) -> web.Response:
     body = {
         "entity": found.entity,
         "partitioned": found.partitioned,
@@ -83,8 +87,29 @@ def _told(found: Progress) -> web.Response:
             }
             for part in found.parts
         ],
+        **_around(call, found),
     }
     return web.json_response(body, headers={"Cache-Control": "no-store"})
+
+
+def _around(call: Call, found: Progress) -> dict[str, Any]:
+    """What somebody wants to know before it is started: why it would be refused, and who sends to
+    it by forwarding, and so has to wait while it is stopped."""
+    catalog = call.gateway.catalog
+    source = catalog.find(found.entity)
+    refusal = None
+    if found.phase.value == "none" and source is not None:
+        try:
+            check(catalog, source, partitioned=not found.partitioned)
+        except BusError as error:
+            refusal = error.text
+    key = name_key(found.entity)
+    forwarding = [
+        each.path
+        for each in all_entities(catalog)
+        if any(name_key(getattr(each, row.field, None) or "") == key for row in FORWARDS)
+    ]
+    return {"refusal": refusal, "forwarded_by": forwarding}
 
 
 def _read(body: bytes) -> dict[str, Any]:

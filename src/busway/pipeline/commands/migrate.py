@@ -26,7 +26,7 @@ def migrate(
     lake: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR", help="Keep the old and new numbers of all messages there, as Parquet."
+            metavar="PLACE", help="Keep the old and new numbers of all messages there, as Parquet."
         ),
     ] = None,
     dry_run: Annotated[
@@ -67,6 +67,8 @@ def migrate(
     )
     try:
         planned = asked.call_off() if call_off else asked.plan()
+        if not (call_off or dry_run):
+            asked.check(planned)  # before Spark, which takes its time
     except JournalError as error:
         console.fail(str(error))
     if dry_run or planned.outcome != "planned":
@@ -83,7 +85,7 @@ def migrate(
             lake=lake,
             say=console.say,
         )
-        migrated = job.run()
+        migrated = job.run(told=True)
     console.summarise(asdict(migrated), _lines(migrated), as_json)
 
 
@@ -104,6 +106,7 @@ def _lines(migrated: Migrated) -> list[str]:
         case "planned":
             return [
                 f"'{migrated.entity}' holds {held}.",
+                *(migrated.preflight.lines() if migrated.preflight else ()),
                 f"It would be stopped, moved, verified, and be {kind} then. Nothing was changed.",
             ]
     verified = migrated.verified

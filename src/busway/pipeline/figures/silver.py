@@ -87,6 +87,37 @@ def update(spark: SparkSession, silver: Silver, events: Table, target: Table) ->
         new.unpersist()
 
 
+def forget_moved(spark: SparkSession, events: Table, target: Table) -> int:
+    """Drop messages of an incarnation whose place another one took, with its messages; how many.
+
+    The old journal says of each that it was moved, but a capture that was away has not read that.
+    What it left behind open has its row in the new journal.
+    """
+    from pyspark.sql import functions as f
+
+    arrivals = events.frame(spark).where(migrated()).groupBy("entity", "subscription", "epoch")
+    took_over = arrivals.agg(f.min("event_time").alias("at")).collect()
+    if not took_over:
+        return 0
+    there = target.frame(spark)
+    superseded = f.lit(False)
+    for row in took_over:
+        superseded = superseded | (
+            (f.col("entity") == row.entity)
+            & f.col("subscription").eqNullSafe(f.lit(row.subscription))
+            & (f.col("epoch") != row.epoch)
+            & (f.col("first_event_at") < f.lit(row.at))
+        )
+    left = superseded & ~f.col("state").isin(*OVER)
+    found = there.where(left).groupBy("first_date").count().collect()
+    if not found:
+        return 0
+    dates = sorted(row.first_date for row in found)
+    kept = there.where(f.col("first_date").isin(dates) & ~left)
+    target.replace(kept, "curate:moved", events.delta().version(), dates)
+    return sum(int(row["count"]) for row in found)
+
+
 def _all(conditions: Sequence[Any]) -> Any:
     joined = conditions[0]
     for each in conditions[1:]:

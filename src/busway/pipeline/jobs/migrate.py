@@ -14,10 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
 from busway.pipeline.jobs.move_judge import ARRIVED, LEFT, READ, Verified, judged, numbers, paired
+from busway.pipeline.jobs.move_preflight import Preflight, look, readers
+from busway.pipeline.lake.lake import write_parquet
+from busway.pipeline.lake.place import Place
 from busway.pipeline.wire.journal import Journal, JournalError, NotCapturedError
 from busway.remote.connection import Credentials, Pass
 
@@ -29,10 +32,16 @@ HOLD = "migrate"
 HOLD_LIFE_S = 24 * 3600
 CAPTURE_PATIENCE_S = 60.0
 """For captures that are running: they read what there is every few seconds."""
+MOVED_PATIENCE_S = 10.0
+"""For a reader that lacks nothing but what was moved, to show that it runs."""
 
 
 class MigrationError(JournalError):
     """Why something is not migrated, and what to do."""
+
+
+class BehindError(MigrationError):
+    """Readers of the journal have not read it to its end."""
 
 
 class NotTheSameError(MigrationError):
@@ -84,6 +93,11 @@ class Migrations(Journal):
     def progress(self) -> Progress:
         return _progress(self._json("GET", self._path))
 
+    def around(self) -> Mapping[str, Any]:
+        """What the server knows of it beside that: `refusal`, `forwarded_by`."""
+        told: Mapping[str, Any] = self._json("GET", self._path)
+        return told
+
     def switch(self) -> Progress:
         return _progress(self._json("POST", f"{self._path}/switch"))
 
@@ -106,6 +120,7 @@ class Migrated:
     outcome: str
     """`planned`, `already` or `migrated`; `called_off`, or `not_migrated`: nothing to call off."""
     there: dict[str, int] = field(default_factory=dict)
+    preflight: Preflight | None = None
     verified: Verified | None = None
     numbers: str | None = None
     """Where the old and new numbers of all messages were written to."""
@@ -142,12 +157,44 @@ class Migrate:
         found = self._server.progress()
         is_done = found.phase == "none" and found.partitioned is self._partitioned
         outcome = "already" if is_done else "planned"
-        return Migrated(found.entity, self._partitioned, outcome, dict(found.left))
+        planned = Migrated(found.entity, self._partitioned, outcome, dict(found.left))
+        if not is_done and found.phase == "none":
+            around, total = self._server.around(), found.left_total
+            planned.preflight = look(self._credentials, found.entity, total, around, HOLD)
+        return planned
 
-    def run(self) -> Migrated:
+    def check(self, planned: Migrated, *, told: bool = False) -> None:
+        """Raise what would keep it from being finished, while it still serves; who is about to read
+        the journal to its end is waited for."""
+        ahead = planned.preflight
+        if ahead is None:
+            return  # it was stopped by a run before this one, which goes on
+        if ahead.refusal:
+            raise MigrationError(ahead.refusal)
+        for line in () if told else ahead.lines():
+            self._say(line)
+        if not ahead.behind:
+            return
+        self._say(f"waiting for {_readers(len(ahead.behind))} of the journal; it still serves")
+        until = time.monotonic() + CAPTURE_PATIENCE_S
+        while ahead.behind:
+            if time.monotonic() > until:
+                raise BehindError(
+                    f"'{planned.entity}' was not stopped: its journal goes with a migration, and "
+                    "not everybody has read it to its end:\n"
+                    + "\n".join(f"  {each}" for each in ahead.behind)
+                    + _WHAT_TO_DO
+                )
+            time.sleep(LOOK_S)
+            around = self._server.around()
+            ahead = look(self._credentials, planned.entity, 0, around, HOLD)
+
+    def run(self, *, told: bool = False) -> Migrated:
+        """`told`: what there is to say before it is stopped was said."""
         planned = self.plan()
         if planned.outcome == "already":
             return planned
+        self.check(planned, told=told)
         began_s = time.monotonic()
         found = self._server.start(partitioned=self._partitioned)
         self._hold(found)
@@ -155,17 +202,31 @@ class Migrate:
         found = self._until_moved()
         planned.moving_s = round(time.monotonic() - began_s, 1)
         self._say(f"{found.moved_total:,} messages were moved in {planned.moving_s} s")
-        began_s = time.monotonic()
-        planned.verified = self._verify(found, planned)
-        planned.verifying_s = round(time.monotonic() - began_s, 1)
-        self._say(f"verified in {planned.verifying_s} s")
-        self._until_captured(found)
+        try:
+            began_s = time.monotonic()
+            planned.verified = self._verify(found, planned)
+            planned.verifying_s = round(time.monotonic() - began_s, 1)
+            self._say(f"verified in {planned.verifying_s} s")
+            self._until_captured(found)
+        except NotTheSameError:
+            raise  # it stays as it is: to bring it back would wipe out the traces
+        except Exception as error:
+            self._go_back(found, error)
         self._say("the new one takes the name")
         self._server.switch()
         self._let_go(found)
         planned.outcome = "migrated"
         planned.there = dict(found.moved)
         return planned
+
+    def _go_back(self, found: Progress, error: Exception) -> NoReturn:
+        """Nobody is left with a queue that is stopped."""
+        self._say(f"it cannot be finished: '{found.entity}' is brought back")
+        back = self.call_off()
+        raise MigrationError(
+            f"'{back.entity}' could not be migrated, and serves again as it was. "
+            f"{str(error).strip() or type(error).__name__}"
+        ) from error
 
     def _hold(self, found: Progress) -> None:
         """The journals are kept until they have been compared, also where little is kept."""
@@ -212,28 +273,44 @@ class Migrate:
                 self._say(line)
 
     def _until_captured(self, found: Progress) -> None:
-        """The old journals go with the switch: whoever follows them has to be at their end."""
-        until = time.monotonic() + CAPTURE_PATIENCE_S
-        while behind := [each for part in found.parts for each in self._behind(part.entity)]:
-            if time.monotonic() > until:
-                raise MigrationError(
-                    f"Everything is moved and verified, but the journal of '{found.entity}' goes "
-                    "with the switch, and not everybody has read it to its end:\n"
-                    + "\n".join(f"  {each}" for each in behind)
-                    + "\nRun 'busway pipeline capture --once' with the same --entity and --lake, "
-                    "and then this command again: it goes on from here. Whoever does not need the "
-                    "rest is let go with DELETE /{entity}/$journal/consumers/{name}."
-                )
-            self._say(f"waiting for {len(behind)} readers of the old journal")
-            time.sleep(LOOK_S)
+        """The old journals go with the switch: whoever follows them has to have read what happened.
 
-    def _behind(self, entity: str) -> list[str]:
-        with self._journal(entity) as journal:
-            return [
-                f"{each.name} has {each.lag_rows:,} events of '{entity}' to read"
-                for each in journal.consumers()
-                if each.name != HOLD and each.lag_rows > 0
+        That messages were moved is told by the new journals, too. A reader that lacks only that is
+        waited for if it runs, and one that is away is not.
+        """
+        first: dict[tuple[str, str], Mapping[str, Any]] = {}
+        began, said = time.monotonic(), False
+        while True:
+            behind = [
+                each
+                for part in found.parts
+                for each in readers(self._credentials, part.entity, HOLD)
+                if each.events
             ]
+            for each in behind:
+                first.setdefault((each.entity, each.name), each.offset)
+            waited_s = time.monotonic() - began
+            needed = [
+                each
+                for each in behind
+                if not each.only_moved
+                or waited_s < MOVED_PATIENCE_S
+                or first[each.entity, each.name] != each.offset
+            ]
+            if not needed or waited_s > CAPTURE_PATIENCE_S:
+                break
+            if not said:
+                self._say(f"waiting for {_readers(len(needed))} of the old journal")
+                said = True
+            time.sleep(LOOK_S)
+        if missing := [each for each in behind if not each.only_moved]:
+            raise BehindError(
+                "Its journal goes with the switch, and not everybody has read it to its end:\n"
+                + "\n".join(f"  {each}" for each in missing)
+                + _WHAT_TO_DO
+            )
+        for each in behind:
+            self._say(f"{each.name} is away: it has seen everything but that messages were moved")
 
     # --- calling it off --------------------------------------------------------------------------
 
@@ -259,7 +336,7 @@ class Migrate:
             verified = _checked(found, judged(pairs))
             if self._lake is not None:
                 planned.numbers = f"{self._lake}/migrations/{found.twin}"
-                numbers(pairs).write.mode("overwrite").parquet(planned.numbers)
+                write_parquet(numbers(pairs), Place.of(planned.numbers))
             return verified
         finally:
             pairs.unpersist()
@@ -295,6 +372,17 @@ class Migrate:
         return self._spark().read.format("busway").options(**options).load()
 
 
+_WHAT_TO_DO = (
+    "\nRun 'busway pipeline capture --once' with the same --entity and --lake, and then this "
+    "command again. Whoever does not need the rest is let go with DELETE "
+    "/{entity}/$journal/consumers/{name}."
+)
+
+
+def _readers(count: int) -> str:
+    return "1 reader" if count == 1 else f"{count} readers"
+
+
 def _checked(found: Progress, verified: Verified) -> Verified:
     """Raises if there are differences, or the journals do not tell of all that is there."""
     differences = list(verified.differences)
@@ -312,7 +400,8 @@ def _told(found: Progress, differences: list[str]) -> str:
     listed = "\n".join(f"  {each}" for each in differences)
     return (
         f"What arrived in '{found.twin}' is not what left '{found.entity}'. Nothing was switched, "
-        f"and everything is left as it is, stopped:\n{listed}"
+        f"and everything is left as it is, stopped, so that it can be looked at ('busway pipeline "
+        f"migrate --entity {found.entity} --call-off' brings it back):\n{listed}"
     )
 
 
