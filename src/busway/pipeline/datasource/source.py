@@ -323,6 +323,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a run with AvailableNow ends."""
         self._waiting_since: float | None = None
         self._latest: Offset | None = None
+        self._held: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """For the tasks, which need nothing of the planner's: not its connection, not its key."""
@@ -352,6 +353,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = heads.latest
         if beginning.epoch != heads.epoch:  # its offsets mean nothing there, whatever they are
             raise EpochError(self._options.entity, beginning.epoch, heads.epoch)
+        # Spark plans a batch when the one before it is done: all before this was processed. Its
+        # own word for that (`commit`) comes with the next batch, which may be never.
+        self._hold(beginning)
         beginning = self._past_what_is_lost(beginning, heads)
         end = self._target or heads.latest
         if self._must_wait(beginning.rows_until(end)):
@@ -415,5 +419,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._journal.close()
 
     def _hold(self, offset: Offset) -> None:
-        if self._options.consumer is not None:
+        if self._options.consumer is not None and offset != self._held:
             self._journal.hold(self._options.consumer, offset)
+            self._held = offset

@@ -30,7 +30,7 @@ HOT_KEYS_MAX = 100
 ENTITY = ("entity", "subscription")
 
 Frames = Mapping[str, "DataFrame"]
-"""`events`, `messages` and `deliveries`."""
+"""`events`, `entities`, `messages` and `deliveries`."""
 
 
 def _minute(name: str) -> Column:
@@ -93,19 +93,58 @@ def skew(frames: Frames) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    taken = (
-        _arrived(frames["messages"])
-        .groupBy(*ENTITY, "partition")
-        .agg(
-            f.count("*").alias("messages"),
-            f.coalesce(f.sum("message_size"), f.lit(0)).alias("bytes"),
-        )
+    arrived = _arrived(frames["messages"])
+    taken = arrived.groupBy(*ENTITY, "partition").agg(
+        f.count("*").alias("messages"),
+        f.coalesce(f.sum("message_size"), f.lit(0)).alias("bytes"),
     )
     whole = Window.partitionBy(*ENTITY)
-    share = f.col("messages") / f.sum("messages").over(whole)
-    return taken.withColumn("share", share).withColumn(
-        "skew", f.col("share") * f.count("*").over(whole)
+    share = f.coalesce(f.col("messages") / f.sum("messages").over(whole), f.lit(0.0))
+    return (
+        _partitions(frames, taken)
+        .join(taken.alias("taken"), _same(*ENTITY, "partition"), "left")
+        .select(
+            *(f.col(f"every.{name}").alias(name) for name in (*ENTITY, "partition")),
+            f.coalesce("messages", f.lit(0)).cast("long").alias("messages"),
+            f.coalesce("bytes", f.lit(0)).cast("long").alias("bytes"),
+        )
+        .withColumn("share", share)
+        .withColumn("skew", f.col("share") * f.count("*").over(whole))
     )
+
+
+def _partitions(frames: Frames, taken: DataFrame) -> DataFrame:
+    """Every partition of each entity that took a message, whether it was used or not.
+
+    The newest incarnation says how many there are; lakes of before that was written down have at
+    least those that took something.
+    """
+    from pyspark.sql import functions as f
+
+    used = taken.groupBy(*ENTITY).agg((f.max("partition") + 1).alias("used")).alias("taken")
+    known = (
+        frames["entities"]
+        .groupBy(*ENTITY)
+        .agg(f.max_by("partitions", "first_captured_at").alias("partitions"))
+        .alias("every")
+    )
+    counted = used.join(known, _same(*ENTITY), "left")
+    last = f.greatest("used", f.coalesce("partitions", f.lit(1))) - 1
+    return counted.select(
+        *(f.col(f"taken.{name}").alias(name) for name in ENTITY),
+        f.explode(f.sequence(f.lit(0), last.cast("int"))).alias("partition"),
+    ).alias("every")
+
+
+def _same(*names: str) -> Column:
+    """A condition for joining `every` and `taken`, null being equal to null."""
+    from pyspark.sql import functions as f
+
+    conditions = [f.col(f"every.{name}").eqNullSafe(f.col(f"taken.{name}")) for name in names]
+    joined = conditions[0]
+    for each in conditions[1:]:
+        joined = joined & each
+    return joined
 
 
 def partition_load(frames: Frames) -> DataFrame:

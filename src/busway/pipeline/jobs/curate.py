@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from busway.pipeline.figures import gold, silver
 from busway.pipeline.lake.lake import Lake, Table
-from busway.pipeline.lake.tables import DELIVERIES, EVENTS, MESSAGES
+from busway.pipeline.lake.tables import DELIVERIES, ENTITIES, EVENTS, MESSAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,10 +45,13 @@ def curate(
     for each in (silver.OF_MESSAGES, silver.OF_DELIVERIES):
         table = lake.table(each.table.layout())
         rows = silver.update(spark, each, events, table)
+        if rows and each is silver.OF_MESSAGES:
+            silver.forget_moved(spark, events, table)
         curated.rows[each.table.name] = rows
         on_table(each.table.name, rows)
     frames = {
         "events": events.frame(spark, curated.events_version),
+        "entities": lake.table(ENTITIES.layout()).frame(spark),
         "messages": lake.table(MESSAGES.layout()).frame(spark),
         "deliveries": lake.table(DELIVERIES.layout()).frame(spark),
     }
