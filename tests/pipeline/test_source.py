@@ -11,6 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway.pipeline.datasource.options import read_options
+from busway.pipeline.datasource.progress import behind
 from busway.pipeline.datasource.source import StreamReader
 from busway.pipeline.wire.journal import EpochError, Journal
 from busway.pipeline.wire.offsets import Offset
@@ -107,7 +108,7 @@ def test_filters_narrow_what_is_read(
 
 
 def test_a_stream_takes_so_much_at_a_time_and_ends(
-    spark: SparkSession, secret: str, tmp_path: Path
+    spark: SparkSession, secret: str, tmp_path: Path, server: Server
 ) -> None:
     sizes: list[int] = []
     stream = (
@@ -125,6 +126,30 @@ def test_a_stream_takes_so_much_at_a_time_and_ends(
     assert max(sizes) <= 150
     assert query.lastProgress is not None
     assert "epoch" in query.lastProgress.sources[0].endOffset
+    # Its last batch is done, and no other one will say so.
+    allowed = connection.read(server.connection_string).pass_for("spread")
+    with Journal("spread", allowed) as journal:
+        held = {each.name: each.lag_rows for each in journal.consumers()}
+    assert held["test"] == 0
+
+
+def test_how_far_behind_a_stream_is_comes_from_its_progress() -> None:
+    def told(read: Offset | None, newest: Offset | None) -> dict[str, Any]:
+        source = {
+            "endOffset": None if read is None else read.to_dict(),
+            "latestOffset": None if newest is None else newest.to_json(),
+            "processedRowsPerSecond": 12.5,
+        }
+        return {"sources": [{"latestOffset": None}, {"latestOffset": "9"}, source]}
+
+    newest = Offset("e", {0: 10, 1: 5, 2: 7})
+    found = behind(told(Offset("e", {0: 4, 1: 5}), newest))
+    assert found == {"events": 13, "partitions": {0: 6, 2: 7}, "events_per_second": 12.5}
+    assert behind(told(newest, newest))["events"] == 0
+    assert behind(told(None, newest))["events"] == 22
+    assert behind(told(newest, None)) == behind(None) == {
+        "events": 0, "partitions": {}, "events_per_second": 0.0,
+    }  # fmt: skip
 
 
 def test_a_position_says_where_to_begin(spark: SparkSession, secret: str, server: Server) -> None:

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from socketserver import BaseServer
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
@@ -120,16 +121,27 @@ def spark_session(job: str, master: str, conf: Sequence[str] | None) -> Iterator
         check_spark()
         say("starting Spark")
         session = open_session(f"busway {job}", master, settings, log_level=_log_level())
-    from pyspark.logger import PySparkLogger
-
-    # It would tell a mistake in a condition once more, as a page of JSON.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    if not _debugging:
+        _hush()
     try:
         if asked_to_end:
             raise KeyboardInterrupt
         yield session
     finally:
         _stop(session)
+
+
+def _hush() -> None:
+    """What libraries print of their own when a JVM has ended, or a condition is wrong: what there
+    is to say of that is said by us."""
+    from pyspark import accumulators
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for each in vars(accumulators).values():
+        if isinstance(each, type) and issubclass(each, BaseServer):
+            each.handle_error = lambda *told: None  # type: ignore[method-assign]
 
 
 def _stop(session: SparkSession) -> None:

@@ -180,12 +180,11 @@ class OpenFile:
 
     def discard(self) -> None:
         """Whatever became of it, it is not needed."""
-        try:
-            if not self._sink.closed:
-                self._sink.close()
-            self._files.delete_file(self._path)
-        except OSError as problem:
-            log.info("%s stays behind: %s", self._relative, problem)
+        for step in (self._sink.close, lambda: self._files.delete_file(self._path)):
+            try:
+                step()
+            except OSError as problem:  # on a full disk it cannot even be closed
+                log.info("%s: %s", self._relative, problem)
 
 
 class FileReader:
