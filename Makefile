@@ -135,6 +135,7 @@ damage: $(VENV)/.dev  ## flip bytes in stores, logs and catalog, cut and remove 
 
 chaos-pipeline: $(VENV)/.dev  ## kill Spark and the broker while messages are captured (MESSAGES=200000)
 	$(BIN)/python -m tests.pipeline.chaos --messages $(MESSAGES) $(ARGS)
+	$(BIN)/python -m tests.pipeline.chaos --messages $(MESSAGES) --s3 --store-cuts 3 $(ARGS)
 	BUSWAY_CLUSTER=1 $(BIN)/python -m pytest --timeout 3600 tests/pipeline/test_cluster.py
 
 wheel: $(VENV)/.core  ## build a wheel in dist/, and try it in an environment of its own

@@ -1,9 +1,11 @@
 """Kill Spark and the broker again and again while messages are captured, and count (P-47, D-31).
 
     python -m tests.pipeline.chaos --messages 1000000
+    python -m tests.pipeline.chaos --messages 1000000 --s3 --store-cuts 3
 
 Messages of 1 KiB go into a partitioned queue while a capture runs. Now and then, at a moment that a
-seed picks, all processes of the capture are killed, or the broker is. A part of the messages is let
+seed picks, all processes of the capture are killed, or its JVM or the broker is, or the object
+store is cut off for some seconds. A part of the messages is let
 go just before each kill, so that it comes in the middle of traffic. In the end the table
 `events` must have what the broker acknowledged: each message enqueued once, each journal without a
 gap, no row twice. What was under way when a broker died is sent again; duplicate detection makes
@@ -15,12 +17,14 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,7 +38,8 @@ from busway.pipeline.wire.journal import Journal
 from busway.remote import connection
 from busway.remote.wire.sender import Sender
 from busway.testing.server import Server
-from tests.pipeline.jobs import Job, pipeline, wait_for
+from tests.pipeline.jobs import Job, java_of, pipeline, wait_for
+from tests.pipeline.object_stores import ObjectStore, environment, s3
 
 QUEUE = "chaos"
 BODY = bytes(range(256)) * 4
@@ -53,6 +58,7 @@ capture = true
 PATIENCE_S = 600.0
 LATEST_KILL_S = 2.0
 """After the next part of the messages was let go."""
+CUT_OFF_S = 5.0
 
 
 class Traffic(threading.Thread):
@@ -98,17 +104,18 @@ class Traffic(threading.Thread):
         return not self.is_alive()
 
 
-def run(folder: Path, messages: int, spark_kills: int, broker_kills: int, seed: int) -> list[str]:
+def run(
+    folder: Path, store: ObjectStore | None, messages: int, plan: list[str], seed: int
+) -> list[str]:
     """What is wrong in the end; nothing, if all is well."""
     moments = random.Random(seed)
-    plan = ["spark"] * spark_kills + ["broker"] * broker_kills
     moments.shuffle(plan)
-    table = Lake(folder / "lake").table(EVENTS.layout())
+    lake = str(folder / "lake") if store is None else store.lake
+    table = Lake(lake).table(EVENTS.layout())
     began = time.monotonic()
     with Server(config=CONFIG, data=folder / "data") as server:
 
         def capture(*more: str) -> Job:
-            lake = str(folder / "lake")
             command = pipeline("capture", "--entity", QUEUE, "--lake", lake, *more)
             return Job(folder / "capture.log", server, command)
 
@@ -121,12 +128,22 @@ def run(folder: Path, messages: int, spark_kills: int, broker_kills: int, seed: 
             traffic.let_go()
             time.sleep(moments.uniform(0, LATEST_KILL_S))
             say(began, f"kill {number} of {len(plan)}: {victim}; the lake has {rows_of(table):,}")
-            if victim == "spark":
-                say(began, f"  {job.kill()} processes")
-                job = capture()
-            else:
-                server.kill()
-                server.restart()
+            match victim:
+                case "spark":
+                    say(began, f"  {job.kill()} processes")
+                    job = capture()
+                case "jvm":
+                    os.kill(java_of(job), signal.SIGKILL)
+                    job.ended(1)  # it says so, and is started again
+                    job = capture()
+                case "store":
+                    assert store is not None
+                    store.door.shut()
+                    time.sleep(CUT_OFF_S)
+                    store.door.reopen()
+                case _:
+                    server.kill()
+                    server.restart()
         wait_for(traffic.finished)
         say(began, f"acknowledged {traffic.acknowledged:,} in {traffic.seconds:.0f} s of sending")
         with Journal(QUEUE, connection.read(server.connection_string).pass_for(QUEUE)) as journal:
@@ -189,12 +206,26 @@ def main() -> int:
     default = int(os.environ.get("BUSWAY_PIPELINE_MESSAGES", "200000"))
     parser.add_argument("--messages", type=int, default=default)
     parser.add_argument("--spark-kills", type=int, default=5)
+    parser.add_argument("--jvm-kills", type=int, default=1)
     parser.add_argument("--broker-kills", type=int, default=2)
+    parser.add_argument("--s3", action="store_true", help="the lake in an object store")
+    parser.add_argument("--store-cuts", type=int, default=0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     given = parser.parse_args()
     print(f"{given.messages:,} messages, seed {given.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="busway-chaos-") as folder:
-        wrong = run(Path(folder), given.messages, given.spark_kills, given.broker_kills, given.seed)
+    victims = {
+        "spark": given.spark_kills,
+        "jvm": given.jvm_kills,
+        "broker": given.broker_kills,
+        "store": given.store_cuts if given.s3 else 0,
+    }
+    plan = [victim for victim, times in victims.items() for _ in range(times)]
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="busway-chaos-"))
+        store = stack.enter_context(s3()) if given.s3 else None
+        if store is not None:
+            stack.enter_context(environment(store.environ))
+        wrong = run(Path(folder), store, given.messages, plan, given.seed)
     for each in wrong:
         print(f"WRONG: {each}", file=sys.stderr)
     print("failed" if wrong else "each message once, no gap, no row twice")

@@ -98,6 +98,16 @@ def pipeline(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "busway", "pipeline", *arguments]
 
 
+def java_of(job: Job) -> int:
+    """The process that is Spark's JVM."""
+    (found,) = (
+        pid
+        for pid in processes_of_session(job.process.pid)
+        if (Path("/proc") / str(pid) / "comm").read_text().strip() == "java"
+    )
+    return found
+
+
 def processes_of_session(session: int) -> list[int]:
     """Spark's Python workers leave their parent's process group, but nobody leaves a session."""
     found = []

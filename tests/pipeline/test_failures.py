@@ -20,7 +20,7 @@ from busway.pipeline.jobs.capture_watch import Watch
 from busway.pipeline.wire.journal import UnreachableError
 from busway.remote import connection
 from busway.testing.server import Server
-from tests.pipeline.jobs import Job, pipeline, processes_of_session
+from tests.pipeline.jobs import Job, java_of, pipeline
 from tests.pipeline.test_commands import invoke
 
 NOBODY = (
@@ -61,16 +61,6 @@ def send(server: Server, count: int) -> None:
     ):
         for _ in range(count):
             sender.send_messages(ServiceBusMessage(os.urandom(100_000)))
-
-
-def java_of(job: Job) -> int:
-    """The process that is Spark's JVM."""
-    (found,) = (
-        pid
-        for pid in processes_of_session(job.process.pid)
-        if (Path("/proc") / str(pid) / "comm").read_text().strip() == "java"
-    )
-    return found
 
 
 def sentence(job: Job) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,6 +64,12 @@ def captured(server: Server, queue: str) -> bool:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(command: str) -> None:
     assert f"\n    busway pipeline {command}" in invoke(command, "--help").stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_each_default_once(command: str) -> None:
+    said = " ".join(invoke(command, "--help").stdout.split())
+    assert not re.search(r"\[default: [^]]*\] \[default:", said)
 
 
 def test_help_names_every_command() -> None:

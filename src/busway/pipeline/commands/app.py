@@ -177,7 +177,7 @@ def compact(
         str,
         typer.Option(
             metavar="N",
-            help="Remove files that no version of the last N hours has.  [default: 168]",
+            help="Remove files that no version of the last N hours has.",
         ),
     ] = "168",
     as_json: Json = False,
