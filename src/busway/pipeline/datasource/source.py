@@ -43,6 +43,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from busway.pipeline.datasource.aliases import renamed
 from busway.pipeline.datasource.options import (
     Position,
     ReadOptions,
@@ -69,7 +70,7 @@ class BuswayDataSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self._given = dict(options)
+        self._given = renamed(dict(options))
         # Here and not later: an error in a stream reader's constructor hides behind another one.
         check_options(self._given)
 
