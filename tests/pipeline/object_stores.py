@@ -78,7 +78,7 @@ def _carry(one: socket.socket, other: socket.socket) -> None:
             other.sendall(data)
         other.shutdown(socket.SHUT_WR)
     except OSError as problem:
-        print(f"a connection has broken: {problem}", file=sys.stderr)
+        print(f"door: {problem}", file=sys.stderr)
         one.close()
         other.close()
 

@@ -131,7 +131,7 @@ def test_compaction_beside_a_capture_keeps_every_row(lake: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--table", "evnts"], "There is no table 'evnts'. There are: events, messages"),
+        (["--table", "evnts"], "There is no table 'evnts'. There are: events, entities, messages"),
         (["--vacuum-hours", "0"], "must be a whole number from 1"),
     ],
 )
