@@ -13,6 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from busway.pipeline.jobs.capture import Capture, CaptureSettings
+from busway.pipeline.jobs.capture_task import Told
 from busway.pipeline.jobs.curate import curate
 from busway.pipeline.jobs.export import export
 from busway.pipeline.lake.files import FileWriter
@@ -156,9 +157,16 @@ def test_a_store_that_is_away_is_waited_for(
         store.door.reopen()
         again(self, error)
 
+    written = Capture._written
+
+    def cut_off(self: Capture, *arguments: Any) -> list[Told]:
+        store.door.shut()  # the batch is noted, and its tasks find nobody
+        return written(self, *arguments)
+
     monkeypatch.setattr(Capture, "_again", back_then)
-    store.door.shut()
+    monkeypatch.setattr(Capture, "_written", cut_off)
     assert not run._turn(spark, None)
+    monkeypatch.setattr(Capture, "_written", written)
     assert any("the lake cannot be written, trying again" in each for each in said)
     deadline = threading.Event()
     while not run._turn(spark, None):  # until the door is open; the suite's own limit ends it

@@ -9,6 +9,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -212,8 +213,9 @@ def kindly(command: Callable[..., None]) -> Callable[..., None]:
 
 def unexpected(error: BaseException) -> str:
     """For what nobody has thought of: what it was, and where to see more."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    told = lines[0].strip()[:300] if lines else ""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception): ", line)]
+    told = [*raised[-1:], *lines[:1], ""][0][:300]  # a worker's is at the end of its trace
     return f"It failed unexpectedly: {type(error).__name__}: {told} (--debug shows where)"
 
 

@@ -173,10 +173,11 @@ class Capture:
         """Whether an object store failed, which may be over soon. A full disk is not."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
 
         if self._lake.place.is_local:
             return False
-        if isinstance(error, Py4JJavaError):  # in all attempts of a task
+        if isinstance(error, Py4JJavaError | PySparkException):  # in all attempts of a task
             return "OSError: " in str(error)
         return isinstance(error, OSError | DeltaError)
 
@@ -190,10 +191,10 @@ class Capture:
             if conflict:
                 self._say("another capture has written the same events; going on after them")
             else:
-                self._say(f"the lake cannot be written, trying again: {first_line(error)}")
+                self._say(f"the lake cannot be written, trying again: {_reason(error)}")
         elif now - self._trouble_since > (CONFLICT_PATIENCE_S if conflict else STORE_PATIENCE_S):
             raise CaptureError(
-                f"The lake {self._lake.folder} cannot be written: {first_line(error)} Nothing is "
+                f"The lake {self._lake.folder} cannot be written: {_reason(error)} Nothing is "
                 "lost; run it again when that is mended."
             ) from error
         self._conflicts += conflict
@@ -356,6 +357,12 @@ class Capture:
             log.info("the hold of '%s' stays behind: %s", each.name, error)
         else:
             each.held = dict(each.marks)
+
+
+def _reason(error: Exception) -> str:
+    """Of a task's failure, which is a page, the line that says what it was."""
+    lines = [line for line in str(error).splitlines() if line.strip().startswith("OSError: ")]
+    return first_line(OSError(lines[-1].strip())) if lines else first_line(error)
 
 
 def mark_of(epoch: str, partition: int) -> str:
