@@ -139,7 +139,7 @@ def _hush() -> None:
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().setLevel(logging.CRITICAL)  # py4j logs to the root when a JVM has ended
     for each in vars(accumulators).values():
         if isinstance(each, type) and issubclass(each, BaseServer):
             each.handle_error = lambda *told: None  # type: ignore[method-assign]
