@@ -18,9 +18,12 @@ import typer
 from busway.pipeline.commands.console import (
     FAILED,
     Conf,
+    ConnectionString,
+    HttpEndpoint,
     Json,
     LakeFolder,
     Master,
+    credentials_of,
     kindly,
     number,
     refuse,
