@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,5 +76,37 @@ def test_a_store_that_another_process_holds(path: Path, tmp_path: Path) -> None:
 
 def test_errors_of_the_system_are_told_apart() -> None:
     assert ailment_of(OSError(errno.ENOSPC, "no room")) is Ailment.FULL
-    assert ailment_of(OSError(errno.EACCES, "not yours")) is Ailment.UNREADABLE
+    assert ailment_of(OSError(errno.EACCES, "not yours")) is Ailment.FORBIDDEN
+    assert ailment_of(OSError(errno.EROFS, "mounted for reading")) is Ailment.READ_ONLY
     assert ailment_of(ValueError("of the driver")) is None
+
+
+def test_a_store_that_cannot_open_on_a_full_disk_releases_the_reserve(path: Path) -> None:
+    class Reserve:
+        released = False
+
+        def release(self) -> bool:
+            self.released = True
+            return True
+
+        def refill(self, free_bytes: int) -> None:
+            """There is none left to keep."""
+
+    reserve = Reserve()
+
+    class OnAFullDisk(sqlite3.Connection):
+        """Takes no writes until the reserve is released."""
+
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql.startswith("BEGIN") and not reserve.released:
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+            return super().execute(sql, *values)
+
+    store = SqliteStore(path, create=False, connection_class=OnAFullDisk, room=reserve)
+    with pytest.raises(StoreUnavailable) as caught:
+        store.open()
+    assert caught.value.ailment is Ailment.FULL
+    assert store.open().sub_queues
+    store.close()

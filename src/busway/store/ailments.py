@@ -27,6 +27,8 @@ class Ailment(Enum):
     LOG_LOST = "log-lost"
     LOCKED = "locked"
     FULL = "full"
+    FORBIDDEN = "forbidden"
+    READ_ONLY = "read-only"
     UNREADABLE = "unreadable"
 
     @property
@@ -47,6 +49,10 @@ SENTENCES = {
     " it was, or the file is an older copy. Run 'busway verify' on the data folder.",
     Ailment.LOCKED: "Another process has it open.",
     Ailment.FULL: "It cannot be opened because its disk is full.",
+    Ailment.FORBIDDEN: "The broker has no permission for its file. Give the user that it runs as"
+    " the right to read and write it.",
+    Ailment.READ_ONLY: "Its file or its disk can only be read. Mount the disk for writing: a"
+    " failing disk is often set to read-only by the system.",
     Ailment.UNREADABLE: "Its file cannot be read or written.",
 }
 
@@ -57,15 +63,18 @@ _BY_SQLITE_CODE = {
     sqlite3.SQLITE_BUSY: Ailment.LOCKED,
     sqlite3.SQLITE_LOCKED: Ailment.LOCKED,
     sqlite3.SQLITE_IOERR: Ailment.UNREADABLE,
-    sqlite3.SQLITE_READONLY: Ailment.UNREADABLE,
-    sqlite3.SQLITE_PERM: Ailment.UNREADABLE,
-    sqlite3.SQLITE_AUTH: Ailment.UNREADABLE,
+    sqlite3.SQLITE_READONLY: Ailment.READ_ONLY,
+    sqlite3.SQLITE_PERM: Ailment.FORBIDDEN,
+    sqlite3.SQLITE_AUTH: Ailment.FORBIDDEN,
     sqlite3.SQLITE_CANTOPEN: Ailment.UNREADABLE,
 }
 _BY_ERRNO = {
     errno.ENOSPC: Ailment.FULL,
     errno.EDQUOT: Ailment.FULL,
     errno.ENOENT: Ailment.MISSING,
+    errno.EACCES: Ailment.FORBIDDEN,
+    errno.EPERM: Ailment.FORBIDDEN,
+    errno.EROFS: Ailment.READ_ONLY,
 }
 
 

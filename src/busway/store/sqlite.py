@@ -156,6 +156,8 @@ class SqliteStore:
         except (*_ENGINE_ERRORS, OSError) as error:
             if ailment_of(error) is Ailment.MALFORMED:
                 self._suspicion = errors.describe(error)
+            if ailment_of(error) is Ailment.FULL and self._room is not None:
+                self._room.release()  # its owner tries again, and then there is room
             failure = StoreUnavailable(
                 f"cannot open store {self.path}: {errors.describe(error)}", ailment_of(error)
             )
