@@ -122,9 +122,11 @@ def run(
         traffic = Traffic(server, messages, len(plan) + 1)
         traffic.start()
         job = capture()
+        before = 0  # the table, still empty
         for number, victim in enumerate(plan, 1):
-            before = version_of(table)
+            # Looked at before a part of the messages is let go: each part makes a version.
             job.wait_for(lambda before=before: version_of(table) > before)  # type: ignore[misc]
+            before = version_of(table)
             traffic.let_go()
             time.sleep(moments.uniform(0, LATEST_KILL_S))
             say(began, f"kill {number} of {len(plan)}: {victim}; the lake has {rows_of(table):,}")
